@@ -1,0 +1,93 @@
+"""What a client says to a supervisor over its control socket.
+
+Same framing as the channel.  `Ping`, `Stop` and `Kill` and their answers are
+frozen: any version of the command line stops any version of a supervisor.
+One request per connection; the answer to a stop is a stream that ends with
+`Done` or `Failed`.  Closing the connection never undoes or hastens a stop.
+"""
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from agentctl_protocol.messages import Seconds
+from agentctl_protocol.report import Report
+from agentctl_protocol.vocabulary import Rung
+
+CONTROL_VERSION: Final = 1
+#: No answer to a ping within this many seconds: the supervisor is stuck, and others may act.
+PING_TIMEOUT_S: Final = 0.5
+
+_Text = Annotated[str, msgspec.Meta(max_length=4096)]
+
+
+class _Control(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
+    """A control message."""
+
+
+class Ping(_Control, tag="ping"):
+    """Are you there?"""
+
+
+class StopRequest(_Control, tag="stop"):
+    """Stop this run and tell me how it goes.  Graces of None are those of the run."""
+
+    run: _Text
+    grace_s: Seconds | None = None
+    term_grace_s: Seconds | None = None
+    reason: _Text = ""
+
+
+class KillRequest(_Control, tag="kill"):
+    """SIGKILL this run's whole tree now."""
+
+    run: _Text
+    reason: _Text = ""
+
+
+class StatusRequest(_Control, tag="status"):
+    """What is known of this run, or (empty) of all live runs here."""
+
+    run: _Text = ""
+
+
+Request: TypeAlias = Ping | StopRequest | KillRequest | StatusRequest
+
+
+class Pong(_Control, tag="pong"):
+    """Yes."""
+
+    version: int = CONTROL_VERSION
+    pid: int = 0
+
+
+class Step(_Control, tag="step"):
+    """The ladder moved.  ``answered`` is how the step before it ended, when ``step`` is None."""
+
+    step: Rung | None = None
+    answered: str = ""
+    processes: int = 0
+    left_s: float = 0.0
+
+
+class Done(_Control, tag="done"):
+    """The run is over.  ``already``: it was before this request."""
+
+    report: Report
+    already: bool = False
+
+
+class Statuses(_Control, tag="statuses"):
+    """Reports so far, one a live run."""
+
+    reports: tuple[Report, ...] = ()
+
+
+class Failed(_Control, tag="failed"):
+    """The request was not understood, or there is no such run here (``no_such_run``)."""
+
+    detail: str
+    no_such_run: bool = False
+
+
+Reply: TypeAlias = Pong | Step | Done | Statuses | Failed

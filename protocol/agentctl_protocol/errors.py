@@ -1,0 +1,21 @@
+"""Errors of the protocol, named by whose fault they are.
+
+`LocalProtocolError` is a bug on our side; `PeerProtocolError` means that the
+other side broke the rules, and the run is ended with reason ``protocol``.
+"""
+
+
+class ProtocolError(Exception):
+    """A message or byte that the protocol does not allow; raised only as one of its subclasses."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We tried to say something that our own state does not allow.  Nothing was sent."""
+
+
+class PeerProtocolError(ProtocolError):
+    """The other side sent bytes that are not a legal message in its present state.
+
+    The text is one line, fit to be shown to a person, and never contains more
+    than a bounded excerpt of what was received.
+    """

@@ -1,0 +1,73 @@
+"""Frames: a 4-byte big-endian length, then that many bytes of msgpack.
+
+Completeness is decided here and meaning elsewhere, so that a frame which
+arrives in a thousand pieces and one which arrives with ninety-nine others are
+the same to everybody above.
+"""
+
+import struct
+from typing import Final
+
+from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
+
+MAX_FRAME: Final = 1 << 20
+"""Default upper bound of one frame's body, in bytes."""
+
+HEADER: Final = struct.Struct(">I")
+
+
+def frame(body: bytes, max_frame: int = MAX_FRAME) -> bytes:
+    """*body* with its length in front.
+
+    Raises:
+        LocalProtocolError: *body* is empty or longer than *max_frame* bytes.
+    """
+    if not 0 < len(body) <= max_frame:
+        raise LocalProtocolError(f"a frame of {len(body)} bytes: the limit is {max_frame}")
+    return HEADER.pack(len(body)) + body
+
+
+class FrameBuffer:
+    """Turns received bytes into frame bodies, holding at most one incomplete frame.
+
+    A length outside 1..*max_frame* is refused as soon as its four bytes are
+    here, before anything is allocated for it.
+    """
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self._max_frame = max_frame
+        self._buffer = bytearray()
+
+    def __repr__(self) -> str:
+        return f"<FrameBuffer {len(self._buffer)} bytes pending>"
+
+    @property
+    def pending(self) -> int:
+        """Bytes received that are not yet part of a complete frame."""
+        return len(self._buffer)
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """The bodies that *data* completes, in order.
+
+        Raises:
+            PeerProtocolError: a length is zero or over the limit.  Bodies before
+                it are lost with it: after this error the stream has no meaning.
+        """
+        buffer = self._buffer
+        buffer += data
+        bodies: list[bytes] = []
+        start, end = 0, len(buffer)
+        while end - start >= HEADER.size:
+            (length,) = HEADER.unpack_from(buffer, start)
+            if not 0 < length <= self._max_frame:
+                raise PeerProtocolError(
+                    f"a frame of {length} bytes: the limit is {self._max_frame}"
+                )
+            body_start = start + HEADER.size
+            if end - body_start < length:
+                break
+            start = body_start + length
+            bodies.append(bytes(buffer[body_start:start]))
+        if start:
+            del buffer[:start]
+        return bodies

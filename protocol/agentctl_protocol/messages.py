@@ -1,0 +1,214 @@
+"""What the agent's side and the supervisor say to each other.
+
+Frozen with the first release; evolved only by adding.  A new field has a
+default, a new message a new tag.  Unknown fields are tolerated by both sides.
+Unknown tags from the child are an error: it cannot know more than we do.
+
+A frame's body is one message or an array of messages.  A message is a msgpack
+map whose ``type`` names it.  ``docs/protocol.md`` says the same for programs
+in other languages.
+"""
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+
+from agentctl_protocol.values import NIL
+
+PROTOCOL_VERSION: Final = 1
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+CallId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+CallKind = Literal["model", "tool"]
+UsageQuality = Literal["reported", "partial", "estimated", "unknown"]
+
+
+class _Said(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", gc=False):
+    """A message without anything that could be part of a reference cycle."""
+
+
+# --- events: what an agent reports while it works -------------------------
+
+
+class Text(_Said, tag="text"):
+    """A piece of streamed output; pieces of one message follow each other."""
+
+    text: str
+    source: str = ""
+
+
+class Message(_Said, tag="message"):
+    """A whole message: said to people (``text``), to stop (``stop``), or to hand over (``handoff``)."""
+
+    text: str
+    source: str = ""
+    kind: Literal["text", "stop", "handoff"] = "text"
+    target: str = ""
+
+
+class Progress(_Said, tag="progress"):
+    """How far the work is: ``done`` of ``total`` (0 = unknown), with a note for people."""
+
+    done: float = 0.0
+    total: float = 0.0
+    note: str = ""
+
+
+class Usage(_Said, tag="usage"):
+    """Tokens used.  With a call id these are that call's running totals, so the last one counts."""
+
+    model: str = ""
+    call: str = ""
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
+    quality: UsageQuality = "reported"
+
+
+class Checkpoint(_Said, tag="checkpoint"):
+    """A state from which the agent could go on; the last one is in the report."""
+
+    state: msgspec.Raw = NIL
+
+
+class Artifact(_Said, tag="artifact"):
+    """A file that the agent names as a product of the run."""
+
+    path: str
+    note: str = ""
+
+
+class LogLine(_Said, tag="log"):
+    """A diagnostic line of the agent's own."""
+
+    text: str
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+Event: TypeAlias = Text | Message | Progress | Usage | Checkpoint | Artifact | LogLine
+
+
+# --- child → supervisor ---------------------------------------------------
+
+
+class Hello(_Said, tag="hello"):
+    """The first message.  A version other than ours ends the run with reason ``protocol``."""
+
+    version: int
+    sdk: str = ""
+
+
+class Ready(_Said, tag="ready"):
+    """The agent's code is loaded; its first line is about to run."""
+
+
+class Events(_Said, tag="events"):
+    """A batch of events.  ``first`` numbers the first of them; the child counts from 1 without gaps."""
+
+    first: Annotated[int, msgspec.Meta(ge=1)]
+    events: Annotated[list[Event], msgspec.Meta(min_length=1)]
+
+
+class Ask(_Said, tag="ask"):
+    """May I make this call?  Answered by exactly one `Verdict` with the same call id."""
+
+    call: CallId
+    kind: CallKind
+    name: Name
+    args: msgspec.Raw = NIL
+
+
+class CallFinished(_Said, tag="call_finished"):
+    """A granted call is over.  ``cancelled`` means: cut short, the side effect is unknown."""
+
+    call: CallId
+    outcome: Literal["ok", "error", "cancelled"] = "ok"
+    result: msgspec.Raw = NIL
+    error: str = ""
+
+
+class Beat(_Said, tag="beat"):
+    """A sign of life: ``thread`` counts the channel thread's, ``loop`` the event loop's turns."""
+
+    thread: Count = 0
+    loop: Count = 0
+
+
+class ResultMessage(_Said, tag="result"):
+    """The agent's function returned this value."""
+
+    value: msgspec.Raw = NIL
+
+
+class ErrorMessage(_Said, tag="error"):
+    """The agent's function raised, or could not be loaded (``loading``)."""
+
+    kind: Name
+    text: str = ""
+    traceback: str = ""
+    loading: bool = False
+
+
+class Bye(_Said, tag="bye"):
+    """Nothing follows.  ``cancelled``: it ends because it was asked to."""
+
+    cancelled: bool = False
+
+
+ChildMessage: TypeAlias = (
+    Hello | Ready | Events | Ask | CallFinished | Beat | ResultMessage | ErrorMessage | Bye
+)
+
+
+# --- supervisor → child ---------------------------------------------------
+
+
+class Start(_Said, tag="start"):
+    """The answer to hello: what to run.  A program (argv) may ignore all but ``input``."""
+
+    run: str
+    version: int = PROTOCOL_VERSION
+    target: str = ""
+    input: msgspec.Raw = NIL
+    paths: tuple[str, ...] = ()
+    max_frame: int = 1 << 20
+
+
+class Cancel(_Said, tag="cancel"):
+    """Please end within ``deadline_s`` seconds; SIGTERM follows."""
+
+    reason: str
+    deadline_s: Seconds
+    detail: str = ""
+
+
+class Verdict(_Said, tag="verdict"):
+    """The answer to an `Ask`.  ``why`` says what refused it."""
+
+    call: CallId
+    verdict: Literal["granted", "refused"]
+    why: str = ""
+
+
+class Input(_Said, tag="input"):
+    """One item sent to a running agent."""
+
+    data: msgspec.Raw
+
+
+class InputEnd(_Said, tag="input_end"):
+    """No more input follows."""
+
+
+class Ack(_Said, tag="ack"):
+    """All events up to number ``seq`` have reached the disk."""
+
+    seq: Count
+
+
+class Ping(_Said, tag="ping"):
+    """Are you there?  Answered with a `Beat`."""
+
+
+SupervisorMessage: TypeAlias = Start | Cancel | Verdict | Input | InputEnd | Ack | Ping

@@ -1,0 +1,232 @@
+"""Log records: what is written down about a run, byte for byte.
+
+A segment file is a header and then records::
+
+    segment:  magic (8 bytes) | format version (u32) | length of run id (u32) | run id
+    record:   length of body (u32) | crc32 (u32) | sequence (u64) | wall time, ns (u64) | by (u8) | body
+
+All integers are big-endian.  The crc covers everything of the record behind
+itself.  ``by`` says who vouches for it (`By`).  The body is a msgpack map with
+a ``type``; one of the child's is the very message that it sent.  A batch of n
+events takes n sequence numbers; every other record takes one.  Readers skip
+and count types that they do not know.
+"""
+
+import struct
+import zlib
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from agentctl_protocol.messages import (
+    Ask,
+    Bye,
+    CallFinished,
+    CallKind,
+    ErrorMessage,
+    Events,
+    Hello,
+    Ready,
+    ResultMessage,
+)
+from agentctl_protocol.report import Actor, Processes, Survivor
+from agentctl_protocol.spawning import ProcessIdentity
+from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
+
+MAGIC: Final = b"AGCTLLOG"
+FORMAT_VERSION: Final = 1
+SEGMENT_HEADER: Final = struct.Struct(">8sII")
+RECORD_HEADER: Final = struct.Struct(">IIQQB")
+MAX_BODY: Final = (1 << 20) + 4096
+"""A body is at most a channel frame, or a piece of output, with a little around it."""
+
+_CHECKED: Final = struct.Struct(">QQB")
+
+
+class _Written(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
+    """A record whose facts are the supervisor's own."""
+
+
+class Created(_Written, tag="created"):
+    """The run exists.  ``boot_id`` and identities tell a later reader whether its keepers live."""
+
+    supervisor: ProcessIdentity
+    boot_id: str
+    socket: str = ""
+    uid: int = 0
+
+
+class ContainedRecord(_Written, tag="contained"):
+    """The run's keepers are up; ``cgroup`` is a path below the cgroup v2 mount, mount included."""
+
+    warden: ProcessIdentity
+    root: ProcessIdentity
+    containment: Containment
+    namespace: int | None = None
+    cgroup: str = ""
+
+
+class Started(_Written, tag="started"):
+    """The agent's first instruction may run from here on."""
+
+    layers: tuple[str, ...] = ()
+
+
+class Output(_Written, tag="output"):
+    """Bytes that the run wrote to stdout or stderr, in the order in which they were read."""
+
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+
+
+class VerdictRecord(_Written, tag="verdict"):
+    """An answer of the gate, written before it is sent.  A grant *is* the start of the call."""
+
+    call: str
+    kind: CallKind
+    name: str
+    verdict: Literal["granted", "refused"]
+    why: str = ""
+    args: msgspec.Raw = msgspec.Raw(b"\xc0")
+
+
+class InputSent(_Written, tag="input"):
+    """One item went to the running agent (its size only: it may be a secret)."""
+
+    bytes: int
+
+
+class Stop(_Written, tag="stop"):
+    """The decision to end the run: from here on no call is granted.  There is at most one.
+
+    ``intent``: it was made by somebody else while the holder did not answer, and folded in.
+    """
+
+    result: Result
+    reason: Reason
+    detail: str
+    actor: Actor
+    grace_s: float
+    term_grace_s: float
+    kill: bool = False
+    intent: bool = False
+
+
+class RungRecord(_Written, tag="rung"):
+    """A step of the ladder was taken now.  ``processes`` were alive just before it."""
+
+    step: Rung
+    processes: int = 0
+
+
+class Answered(_Written, tag="answered"):
+    """How the agent answered a rung: ``yes``, ``no``, ``no channel``, ``asked for a call``."""
+
+    step: Rung
+    how: str
+
+
+class Exit(_Written, tag="exit"):
+    """The agent's process ended.  Neither code nor signal: how is not known."""
+
+    code: int | None = None
+    signal: int | None = None
+    cpu_s: float = 0.0
+    max_rss_bytes: int = 0
+    detail: str = ""
+
+
+class Illegal(_Written, tag="illegal"):
+    """The child broke the protocol; the channel is closed."""
+
+    detail: str
+
+
+class RefusedRecord(_Written, tag="refused"):
+    """The run never started."""
+
+    reason: Reason
+    detail: str
+    hint: str = ""
+
+
+class End(_Written, tag="end"):
+    """The last record: the tree is empty, or these are what is left of it."""
+
+    processes: Processes = Processes()
+    survivors: tuple[Survivor, ...] = ()
+    torn_bytes: int = 0
+    dropped_bytes: int = 0
+    detail: str = ""
+
+
+class Lost(_Written, tag="lost"):
+    """Written by whoever found the run without its supervisor; ``detail`` says what is known."""
+
+    detail: str
+
+
+ChildRecord: TypeAlias = (
+    Hello | Ready | Events | Ask | CallFinished | ResultMessage | ErrorMessage | Bye
+)
+SupervisorRecord: TypeAlias = (
+    Created
+    | ContainedRecord
+    | Started
+    | Output
+    | VerdictRecord
+    | InputSent
+    | Stop
+    | RungRecord
+    | Answered
+    | Exit
+    | Illegal
+    | RefusedRecord
+    | End
+    | Lost
+)
+RecordBody: TypeAlias = ChildRecord | SupervisorRecord
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record as it was read: ``body`` is None for a type that this version does not know."""
+
+    seq: int
+    time_ns: int
+    by: By
+    body: RecordBody | None
+
+
+def segment_header(run_id: str) -> bytes:
+    """The first bytes of a segment of *run_id*'s log."""
+    encoded = run_id.encode()
+    return SEGMENT_HEADER.pack(MAGIC, FORMAT_VERSION, len(encoded)) + encoded
+
+
+def pack_record(seq: int, time_ns: int, by: By, body: bytes) -> bytes:
+    """One record with its header."""
+    checked = _CHECKED.pack(seq, time_ns, by)
+    crc = zlib.crc32(body, zlib.crc32(checked))
+    return RECORD_HEADER.pack(len(body), crc, seq, time_ns, by) + body
+
+
+def crc_of(seq: int, time_ns: int, by: int, body: bytes | memoryview) -> int:
+    """The crc that `pack_record` would write."""
+    return zlib.crc32(body, zlib.crc32(_CHECKED.pack(seq, time_ns, by)))
+
+
+# The verdict exists as a message and as a record, with one tag: who wrote it tells them apart.
+_child_decoder = msgspec.msgpack.Decoder(ChildRecord)
+_supervisor_decoder = msgspec.msgpack.Decoder(SupervisorRecord)
+
+
+def decode_body(by: By, body: bytes | memoryview) -> RecordBody | None:
+    """The body's struct, or None if its type is not known here.
+
+    Raises:
+        msgspec.DecodeError: it is not a record body at all.
+    """
+    try:
+        return (_child_decoder if by is By.CHILD else _supervisor_decoder).decode(body)
+    except msgspec.ValidationError:
+        return None

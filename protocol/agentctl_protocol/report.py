@@ -1,0 +1,172 @@
+"""`Report`: what happened, in one object.
+
+It is the ``report`` file of a finished run, the answer of `Run.wait`, and what
+``agentctl show -o json`` prints.  Times are RFC 3339 UTC; durations are seconds.
+"""
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from agentctl_protocol.messages import CallKind, UsageQuality
+from agentctl_protocol.vocabulary import (
+    EXIT_INTERRUPTED,
+    EXIT_KILLED,
+    EXIT_LIMIT,
+    EXIT_NOT_EXECUTABLE,
+    EXIT_NOT_FOUND,
+    EXIT_OK,
+    EXIT_OWN_FAILURE,
+    EXIT_STOPPED,
+    Reason,
+    Result,
+    Rung,
+    Sandbox,
+    State,
+)
+
+SCHEMA = 1
+
+
+class Actor(msgspec.Struct, frozen=True):
+    """Who ended a run: ``kind`` is ``uid``, ``client``, ``limit``, ``condition`` or ``supervisor``."""
+
+    kind: str
+    id: str
+
+
+class LadderStep(msgspec.Struct, frozen=True):
+    """A rung that was used.  ``answered``: ``yes``, ``no``, ``no channel`` or ``asked for a call``."""
+
+    step: Rung
+    at: datetime
+    answered: str = ""
+
+
+class Processes(msgspec.Struct, frozen=True):
+    """Counts of the run's processes.
+
+    ``seen``: alive before the first signal, plus those that joined later.
+    ``killed``: ended by SIGKILL.  ``survivors``: alive at the end; 0 is proven, not assumed.
+    """
+
+    seen: int = 0
+    killed: int = 0
+    survivors: int = 0
+
+
+class Survivor(msgspec.Struct, frozen=True):
+    """A process of the run that could not be ended."""
+
+    pid: int
+    command: str
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A model or tool call that was granted.  ``interrupted``: its side effect is unknown.
+
+    An interrupted call carries a ``result`` made by us, so that a chat history stays valid.
+    """
+
+    id: str
+    kind: CallKind
+    name: str
+    outcome: Literal["ok", "error", "cancelled", "interrupted"]
+    args: Any = None
+    result: Any = None
+    error: str = ""
+    started_at: datetime | None = None
+    duration_s: float | None = None
+
+
+class UsageTotal(msgspec.Struct, frozen=True):
+    """Tokens of one model; ``quality`` is that of the least certain part."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    quality: UsageQuality
+
+
+class LogSummary(msgspec.Struct, frozen=True):
+    """What the run's log holds.  ``torn_bytes``: cut off at its end or in the middle of the channel."""
+
+    events: int = 0
+    bytes: int = 0
+    torn_bytes: int = 0
+    damaged: tuple[str, ...] = ()
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """A limit in force, in seconds or bytes, and where it came from."""
+
+    name: str
+    value: float
+    origin: str = "spec"
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened.  A running run has one too: what is known so far, with ``result`` null."""
+
+    schema: int = SCHEMA
+    id: str
+    name: str | None = None
+    tags: dict[str, str] = {}
+    command: str = ""
+    state: State
+    result: Result | None = None
+    reason: Reason | None = None
+    detail: str = ""
+    actor: Actor | None = None
+    value: Any = None
+    error: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    created_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    duration_s: float | None = None
+    ladder: tuple[LadderStep, ...] = ()
+    processes: Processes = Processes()
+    survivor_list: tuple[Survivor, ...] = ()
+    calls: tuple[Call, ...] = ()
+    usage: dict[str, UsageTotal] = {}
+    partial_text: str = ""
+    checkpoint: Any = None
+    artifacts: tuple[str, ...] = ()
+    sandbox: Sandbox = Sandbox.BASIC
+    layers: tuple[str, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    output_bytes: int = 0
+    dropped_bytes: int = 0
+    cpu_s: float | None = None
+    log: LogSummary = LogSummary()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is over."""
+        return self.state is State.FINISHED
+
+    @property
+    def process_exit_code(self) -> int:
+        """The code with which ``agentctl run`` ends for this run."""
+        match self.result:
+            case Result.SUCCEEDED | Result.TERMINATED:
+                return EXIT_OK
+            case Result.FAILED:
+                if self.signal is not None:
+                    return 128 + self.signal
+                return self.exit_code or 1
+            case Result.STOPPED:
+                if self.reason is Reason.USER and self.actor and self.actor.kind == "terminal":
+                    return EXIT_INTERRUPTED
+                killed = any(step.step is Rung.SIGKILL for step in self.ladder)
+                return EXIT_KILLED if killed else EXIT_STOPPED
+            case Result.LIMIT:
+                return EXIT_LIMIT
+            case Result.REFUSED if self.reason is Reason.NOT_FOUND:
+                return EXIT_NOT_FOUND
+            case Result.REFUSED if self.reason is Reason.NOT_EXECUTABLE:
+                return EXIT_NOT_EXECUTABLE
+            case _:
+                return EXIT_OWN_FAILURE

@@ -1,0 +1,177 @@
+"""What supervisor, spawner, warden and init say to each other while a run is alive.
+
+These travel between trusted processes of one installation over SEQPACKET
+sockets: one msgpack message a packet, descriptors beside it.  They are not
+part of the frozen channel: both ends are always of one version.
+"""
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from agentctl_protocol.vocabulary import Containment, Sandbox
+
+#: Environment variable that names a program's end of the channel.
+CHANNEL_FD_VARIABLE: Final = "AGENTCTL_CHANNEL_FD"
+RUN_ID_VARIABLE: Final = "AGENTCTL_RUN_ID"
+
+
+class _Packet(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
+    """A packet between trusted processes."""
+
+
+class ProcessIdentity(msgspec.Struct, frozen=True):
+    """A process that cannot be confused with a later one of the same number.
+
+    ``start_time`` is field 22 of ``/proc/<pid>/stat``, in clock ticks since boot;
+    it means nothing under another ``boot_id``.
+    """
+
+    pid: int
+    start_time: int
+
+
+class SpawnerReady(_Packet, tag="spawner_ready"):
+    """The spawner's first packet on its request socket: it can fork runs now."""
+
+    pid: int
+
+
+class LaunchPacket(_Packet, tag="launch_packet"):
+    """Supervisor → spawner: fork a warden for the `Launch` in the memfd beside this.
+
+    Descriptors beside it, in this order: the memfd, the warden's end of the status
+    socket, the agent's end of the channel, its stdin, stdout and stderr, and, if
+    ``cgroup``, the run's cgroup directory.  The spawner closes all of them after
+    the fork; it never reads the memfd.
+    """
+
+    run: str
+    cgroup: bool = False
+
+
+class Launch(_Packet, tag="launch"):
+    """A run to start.  Sent in a sealed memfd, because an argument list may be 2 MB long.
+
+    The memfd and the other descriptors go to the spawner with a `LaunchPacket`.
+
+    ``deadline_s``: seconds from now after which the warden kills the run by itself.
+    ``argv`` and ``env`` hold bytes as the kernel will see them.
+    ``host_uid``: the uid and gid of the run on the host (root callers only); None keeps the caller's.
+    ``sealed``: in the subreaper fallback, forbid the agent to touch its keepers.
+    """
+
+    run: str
+    sandbox: Sandbox
+    containment: Containment
+    env: dict[bytes, bytes]
+    cwd: bytes
+    argv: tuple[bytes, ...] = ()
+    target: str = ""
+    python: bytes = b""
+    paths: tuple[str, ...] = ()
+    deadline_s: float | None = None
+    host_uid: int | None = None
+    sealed: bool = True
+
+
+# --- warden → supervisor --------------------------------------------------
+
+
+class Contained(_Packet, tag="contained"):
+    """The run's keepers are up, and from now on the run can be killed.
+
+    The packet carries pidfds of the warden and of the *root*: init where there is
+    a pid namespace, else the agent.  ``namespace`` is the inode of the pid namespace.
+    """
+
+    warden: ProcessIdentity
+    root: ProcessIdentity
+    containment: Containment
+    namespace: int | None = None
+
+
+class Running(_Packet, tag="running"):
+    """The agent's program was executed, or its function's process is about to greet.
+
+    ``layers`` were read back from the kernel inside the agent's process, last thing
+    before its first instruction.
+    """
+
+    layers: tuple[str, ...] = ()
+
+
+class Refused(_Packet, tag="refused"):
+    """The run did not start; nothing of it is left.
+
+    ``fault``: ``not_found`` and ``not_executable`` are the caller's program,
+    ``sandbox`` a protection that is not to be had, ``system`` anything else.
+    """
+
+    fault: Literal["not_found", "not_executable", "sandbox", "system"]
+    detail: str
+    hint: str = ""
+
+
+class Exited(_Packet, tag="exited"):
+    """The run's tree is empty, or cannot be emptied.  The last word of a warden.
+
+    ``code`` or ``signal`` is the agent's own end; neither is known when init was killed first.
+    ``deadline``: the warden's own timer ended it.  ``blocked_by``: pid of a process outside
+    that holds up init's end (a tracer, or a parent of one that joined by setns).
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    cpu_s: float = 0.0
+    max_rss_bytes: int = 0
+    deadline: bool = False
+    survivors: tuple[ProcessIdentity, ...] = ()
+    blocked_by: int | None = None
+
+
+Status: TypeAlias = Contained | Running | Refused | Exited
+
+
+# --- supervisor → warden, and warden → init -------------------------------
+
+
+class Terminate(_Packet, tag="terminate"):
+    """SIGTERM, then SIGCONT, to every process of the run."""
+
+
+class Kill(_Packet, tag="kill"):
+    """SIGKILL to every process of the run until none is left."""
+
+
+class Deadline(_Packet, tag="deadline"):
+    """Kill the run ``after_s`` seconds from now, whatever becomes of the sender.  Only shortens."""
+
+    after_s: float
+
+
+Order: TypeAlias = Terminate | Kill | Deadline
+
+
+# --- init → warden --------------------------------------------------------
+
+
+class InitReady(_Packet, tag="init_ready"):
+    """The namespaces are set up; the agent is about to be forked."""
+
+
+class AgentExited(_Packet, tag="agent_exited"):
+    """The agent's wait status, as os.waitid gave it; init ends right after."""
+
+    code: int | None = None
+    signal: int | None = None
+    cpu_s: float = 0.0
+    max_rss_bytes: int = 0
+
+
+FromInit: TypeAlias = InitReady | Running | Refused | AgentExited
+
+
+def pack(packet: _Packet) -> bytes:
+    """The bytes of one packet."""
+    return msgspec.msgpack.encode(packet)

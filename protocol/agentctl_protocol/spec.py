@@ -1,0 +1,165 @@
+"""`RunSpec`: what to run and how.
+
+One struct is the command line's target, the ``spec`` file in a run's
+directory, the body of a POST and the argument of `Supervisor.start`.
+"""
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from agentctl_protocol.vocabulary import Sandbox
+
+DEFAULT_GRACE_S: Final = 5.0
+DEFAULT_TERM_GRACE_S: Final = 2.0
+DEFAULT_OUTPUT_BYTES: Final = 1 << 30
+DEFAULT_CAPTURE_BYTES: Final = 1 << 20
+MAX_INPUT_BYTES: Final = 1 << 19
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+_RUN_ID: Final = re.compile(r"r-[a-z2-7]{8}")
+_TAG_KEY: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,62}")
+
+
+class SpecError(ValueError):
+    """A `RunSpec` that cannot be run as it is written.  ``hint`` says what to do instead."""
+
+    def __init__(self, text: str, hint: str = "") -> None:
+        super().__init__(text)
+        self.hint = hint
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What to run, and how.  Exactly one of ``argv`` and ``target`` is given.
+
+    Fields:
+        argv: a program and its arguments; found on ``PATH`` unless it has a slash.
+        target: ``module:function`` or ``path.py:function``.
+        input: the function's argument; anything that JSON can say.
+        python: the interpreter for ``target`` (default: the supervisor's own).
+        cwd: working directory (default: the supervisor's).
+        env: the whole environment of the run (default: the supervisor's).  Values are
+            never stored: the ``spec`` file holds ``env_names``.
+        name: for people; a live run's name is unique.  tags: for people and filters.
+        sandbox: how much the run is confined.
+        time_s: hard wall-clock limit in seconds; None is none.
+        grace_s, term_grace_s: seconds that a stop waits for the agent to obey the
+            message, then SIGTERM.
+        stdin: give the run an open standard input (`Run.stdin`) instead of none.
+        output_bytes: limit of stdout and stderr together; None is none.
+        capture_bytes: how much of the end of stdout, and of stderr, `Report` keeps.
+    """
+
+    argv: tuple[str, ...] | None = None
+    target: str | None = None
+    input: Any = None
+    python: str | None = None
+    cwd: str | None = None
+    env: dict[str, str] | None = None
+    env_names: tuple[str, ...] = ()
+    name: str | None = None
+    tags: dict[str, str] = {}
+    sandbox: Sandbox = Sandbox.BASIC
+    time_s: float | None = None
+    grace_s: float = DEFAULT_GRACE_S
+    term_grace_s: float = DEFAULT_TERM_GRACE_S
+    stdin: bool = False
+    output_bytes: int | None = DEFAULT_OUTPUT_BYTES
+    capture_bytes: int = DEFAULT_CAPTURE_BYTES
+
+    @property
+    def command(self) -> str:
+        """One line that says what is run, for people."""
+        import shlex
+
+        line = self.target if self.target is not None else shlex.join(self.argv or ())
+        return line.encode("utf-8", "backslashreplace").decode()
+
+    def stored(self) -> "RunSpec":
+        """The form that may be written to disk: names instead of the environment's values."""
+        if self.env is None:
+            return self
+        return msgspec.structs.replace(self, env=None, env_names=tuple(sorted(self.env)))
+
+    def checked(self) -> "RunSpec":
+        """Itself.
+
+        Raises:
+            SpecError: it cannot be run as it is written.
+        """
+        self._check_what()
+        self._check_labels()
+        self._check_numbers()
+        return self
+
+    def _check_what(self) -> None:
+        if (self.argv is None) == (self.target is None):
+            raise SpecError("a run has either argv or target", "give exactly one of the two")
+        if self.argv is not None and (not self.argv or not self.argv[0]):
+            raise SpecError("no program to run", "agentctl run -- PROGRAM ARG...")
+        if self.argv is not None and self.input is not None:
+            raise SpecError("input goes with a function, not with a program", "use its standard input")
+        if self.target is not None:
+            split_target(self.target)
+        for text in (*(self.argv or ()), self.target or "", self.cwd or "", self.python or ""):
+            if "\0" in text:
+                raise SpecError("an argument or path holds a NUL byte")
+        for key, value in (self.env or {}).items():
+            if not key or "=" in key or "\0" in key or "\0" in value:
+                raise SpecError(f"not an environment variable: {key!r}"[:200])
+
+    def _check_labels(self) -> None:
+        if self.name is not None:
+            check_name(self.name)
+        for key, value in self.tags.items():
+            if not _TAG_KEY.fullmatch(key) or len(value) > 256 or not value.isprintable():
+                raise SpecError(f"not a tag: {key!r}"[:120], "--tag KEY=VALUE, letters and digits")
+
+    def _check_numbers(self) -> None:
+        if self.time_s is not None and not 0 < self.time_s < 1e9:
+            raise SpecError(f"{self.time_s:g} seconds is not a time limit", "leave it out for none")
+        for what, seconds in (("grace", self.grace_s), ("term grace", self.term_grace_s)):
+            if not 0 <= seconds < 1e9:
+                raise SpecError(f"{seconds:g} seconds is not a {what}")
+        if self.output_bytes is not None and self.output_bytes <= 0:
+            raise SpecError(f"{self.output_bytes} bytes is not an output limit", "None is none")
+        if self.capture_bytes < 0:
+            raise SpecError(f"cannot keep {self.capture_bytes} bytes of output")
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """``(module or path, function)`` of *target*.
+
+    Raises:
+        SpecError: it has not that shape.
+    """
+    where, colon, function = target.rpartition(":")
+    if not colon or not where or not function.isidentifier():
+        raise SpecError(
+            f"not a target: {target!r}"[:200], "use module:function or path.py:function"
+        )
+    if not where.endswith(".py") and not all(p.isidentifier() for p in where.split(".")):
+        raise SpecError(f"not a module: {where!r}"[:200], "use module:function or path.py:function")
+    return where, function
+
+
+def check_name(name: str) -> str:
+    """*name*, a run's name for people.
+
+    Raises:
+        SpecError: it is too long, could be taken for an option, an id or a path, or would
+            not survive a terminal.
+    """
+    if not _NAME.fullmatch(name) or _RUN_ID.fullmatch(name):
+        shown = name if len(name) <= 40 else name[:40] + "..."
+        raise SpecError(
+            f"not a run name: {shown!r}",
+            "1 to 63 letters, digits, '_', '-' and '.', starting with a letter, digit or '_'",
+        )
+    return name
+
+
+def is_run_id(text: str) -> bool:
+    """Whether *text* has the shape of a run id: ``r-`` and 8 base32 characters."""
+    return _RUN_ID.fullmatch(text) is not None

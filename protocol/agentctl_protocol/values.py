@@ -1,0 +1,54 @@
+"""Values that cross the channel inside messages: anything that JSON can say.
+
+A value travels as raw msgpack and is opened only here, so that nothing that
+the child sends can surprise the code that shows it later.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
+
+#: What ``None`` looks like on the wire; the default of every value field.
+NIL: Final = msgspec.Raw(b"\xc0")
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def pack_value(value: object) -> msgspec.Raw:
+    """The wire form of *value*, which must be something that JSON can say.
+
+    Structs, dataclasses, dates, sets and bytes are taken as msgspec takes them
+    (bytes become base64 text).
+
+    Raises:
+        LocalProtocolError: *value* cannot be written as JSON; the text names the type.
+    """
+    try:
+        # Through JSON's own shapes, so that what arrives is what a JSON reader would see.
+        plain = msgspec.to_builtins(value, str_keys=True)
+        msgspec.json.encode(plain)
+        return msgspec.Raw(_encoder.encode(plain))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise LocalProtocolError(f"not a JSON value: {_one_line(error)}") from None
+
+
+def open_value(raw: msgspec.Raw, what: str = "value") -> Any:
+    """The Python value of *raw*, proven to be writable as JSON.
+
+    Raises:
+        PeerProtocolError: it is not msgpack, nests too deeply, or holds what JSON cannot say.
+    """
+    try:
+        plain = msgspec.to_builtins(msgspec.msgpack.decode(raw), str_keys=True)
+        msgspec.json.encode(plain)
+    except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise PeerProtocolError(f"bad {what}: {_one_line(error)}") from None
+    return plain
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return " ".join(str(error).split())[:200] or type(error).__name__
