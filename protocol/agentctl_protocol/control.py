@@ -25,11 +25,11 @@ class _Control(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"
     """A control message."""
 
 
-class Ping(_Control, tag="ping"):
+class Ping(_Control, frozen=True, tag="ping"):
     """Are you there?"""
 
 
-class StopRequest(_Control, tag="stop"):
+class StopRequest(_Control, frozen=True, tag="stop"):
     """Stop this run and tell me how it goes.  Graces of None are those of the run."""
 
     run: _Text
@@ -38,14 +38,14 @@ class StopRequest(_Control, tag="stop"):
     reason: _Text = ""
 
 
-class KillRequest(_Control, tag="kill"):
+class KillRequest(_Control, frozen=True, tag="kill"):
     """SIGKILL this run's whole tree now."""
 
     run: _Text
     reason: _Text = ""
 
 
-class StatusRequest(_Control, tag="status"):
+class StatusRequest(_Control, frozen=True, tag="status"):
     """What is known of this run, or (empty) of all live runs here."""
 
     run: _Text = ""
@@ -54,14 +54,14 @@ class StatusRequest(_Control, tag="status"):
 Request: TypeAlias = Ping | StopRequest | KillRequest | StatusRequest
 
 
-class Pong(_Control, tag="pong"):
+class Pong(_Control, frozen=True, tag="pong"):
     """Yes."""
 
     version: int = CONTROL_VERSION
     pid: int = 0
 
 
-class Step(_Control, tag="step"):
+class Step(_Control, frozen=True, tag="step"):
     """The ladder moved.  ``answered`` is how the step before it ended, when ``step`` is None."""
 
     step: Rung | None = None
@@ -70,20 +70,20 @@ class Step(_Control, tag="step"):
     left_s: float = 0.0
 
 
-class Done(_Control, tag="done"):
+class Done(_Control, frozen=True, tag="done"):
     """The run is over.  ``already``: it was before this request."""
 
     report: Report
     already: bool = False
 
 
-class Statuses(_Control, tag="statuses"):
+class Statuses(_Control, frozen=True, tag="statuses"):
     """Reports so far, one a live run."""
 
     reports: tuple[Report, ...] = ()
 
 
-class Failed(_Control, tag="failed"):
+class Failed(_Control, frozen=True, tag="failed"):
     """The request was not understood, or there is no such run here (``no_such_run``)."""
 
     detail: str

@@ -32,15 +32,15 @@ class _Said(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", g
 # --- events: what an agent reports while it works -------------------------
 
 
-class Text(_Said, tag="text"):
+class Text(_Said, frozen=True, tag="text"):
     """A piece of streamed output; pieces of one message follow each other."""
 
     text: str
     source: str = ""
 
 
-class Message(_Said, tag="message"):
-    """A whole message: said to people (``text``), to stop (``stop``), or to hand over (``handoff``)."""
+class Message(_Said, frozen=True, tag="message"):
+    """A whole message: to people (``text``), to stop (``stop``) or to hand over (``handoff``)."""
 
     text: str
     source: str = ""
@@ -48,7 +48,7 @@ class Message(_Said, tag="message"):
     target: str = ""
 
 
-class Progress(_Said, tag="progress"):
+class Progress(_Said, frozen=True, tag="progress"):
     """How far the work is: ``done`` of ``total`` (0 = unknown), with a note for people."""
 
     done: float = 0.0
@@ -56,7 +56,7 @@ class Progress(_Said, tag="progress"):
     note: str = ""
 
 
-class Usage(_Said, tag="usage"):
+class Usage(_Said, frozen=True, tag="usage"):
     """Tokens used.  With a call id these are that call's running totals, so the last one counts."""
 
     model: str = ""
@@ -66,20 +66,20 @@ class Usage(_Said, tag="usage"):
     quality: UsageQuality = "reported"
 
 
-class Checkpoint(_Said, tag="checkpoint"):
+class Checkpoint(_Said, frozen=True, tag="checkpoint"):
     """A state from which the agent could go on; the last one is in the report."""
 
     state: msgspec.Raw = NIL
 
 
-class Artifact(_Said, tag="artifact"):
+class Artifact(_Said, frozen=True, tag="artifact"):
     """A file that the agent names as a product of the run."""
 
     path: str
     note: str = ""
 
 
-class LogLine(_Said, tag="log"):
+class LogLine(_Said, frozen=True, tag="log"):
     """A diagnostic line of the agent's own."""
 
     text: str
@@ -92,25 +92,25 @@ Event: TypeAlias = Text | Message | Progress | Usage | Checkpoint | Artifact | L
 # --- child → supervisor ---------------------------------------------------
 
 
-class Hello(_Said, tag="hello"):
+class Hello(_Said, frozen=True, tag="hello"):
     """The first message.  A version other than ours ends the run with reason ``protocol``."""
 
     version: int
     sdk: str = ""
 
 
-class Ready(_Said, tag="ready"):
+class Ready(_Said, frozen=True, tag="ready"):
     """The agent's code is loaded; its first line is about to run."""
 
 
-class Events(_Said, tag="events"):
-    """A batch of events.  ``first`` numbers the first of them; the child counts from 1 without gaps."""
+class Events(_Said, frozen=True, tag="events"):
+    """A batch of events.  ``first`` numbers the first of them; they count from 1 without gaps."""
 
     first: Annotated[int, msgspec.Meta(ge=1)]
     events: Annotated[list[Event], msgspec.Meta(min_length=1)]
 
 
-class Ask(_Said, tag="ask"):
+class Ask(_Said, frozen=True, tag="ask"):
     """May I make this call?  Answered by exactly one `Verdict` with the same call id."""
 
     call: CallId
@@ -119,7 +119,7 @@ class Ask(_Said, tag="ask"):
     args: msgspec.Raw = NIL
 
 
-class CallFinished(_Said, tag="call_finished"):
+class CallFinished(_Said, frozen=True, tag="call_finished"):
     """A granted call is over.  ``cancelled`` means: cut short, the side effect is unknown."""
 
     call: CallId
@@ -128,20 +128,20 @@ class CallFinished(_Said, tag="call_finished"):
     error: str = ""
 
 
-class Beat(_Said, tag="beat"):
+class Beat(_Said, frozen=True, tag="beat"):
     """A sign of life: ``thread`` counts the channel thread's, ``loop`` the event loop's turns."""
 
     thread: Count = 0
     loop: Count = 0
 
 
-class ResultMessage(_Said, tag="result"):
+class ResultMessage(_Said, frozen=True, tag="result"):
     """The agent's function returned this value."""
 
     value: msgspec.Raw = NIL
 
 
-class ErrorMessage(_Said, tag="error"):
+class ErrorMessage(_Said, frozen=True, tag="error"):
     """The agent's function raised, or could not be loaded (``loading``)."""
 
     kind: Name
@@ -150,7 +150,7 @@ class ErrorMessage(_Said, tag="error"):
     loading: bool = False
 
 
-class Bye(_Said, tag="bye"):
+class Bye(_Said, frozen=True, tag="bye"):
     """Nothing follows.  ``cancelled``: it ends because it was asked to."""
 
     cancelled: bool = False
@@ -164,7 +164,7 @@ ChildMessage: TypeAlias = (
 # --- supervisor → child ---------------------------------------------------
 
 
-class Start(_Said, tag="start"):
+class Start(_Said, frozen=True, tag="start"):
     """The answer to hello: what to run.  A program (argv) may ignore all but ``input``."""
 
     run: str
@@ -175,7 +175,7 @@ class Start(_Said, tag="start"):
     max_frame: int = 1 << 20
 
 
-class Cancel(_Said, tag="cancel"):
+class Cancel(_Said, frozen=True, tag="cancel"):
     """Please end within ``deadline_s`` seconds; SIGTERM follows."""
 
     reason: str
@@ -183,7 +183,7 @@ class Cancel(_Said, tag="cancel"):
     detail: str = ""
 
 
-class Verdict(_Said, tag="verdict"):
+class Verdict(_Said, frozen=True, tag="verdict"):
     """The answer to an `Ask`.  ``why`` says what refused it."""
 
     call: CallId
@@ -191,23 +191,23 @@ class Verdict(_Said, tag="verdict"):
     why: str = ""
 
 
-class Input(_Said, tag="input"):
+class Input(_Said, frozen=True, tag="input"):
     """One item sent to a running agent."""
 
     data: msgspec.Raw
 
 
-class InputEnd(_Said, tag="input_end"):
+class InputEnd(_Said, frozen=True, tag="input_end"):
     """No more input follows."""
 
 
-class Ack(_Said, tag="ack"):
+class Ack(_Said, frozen=True, tag="ack"):
     """All events up to number ``seq`` have reached the disk."""
 
     seq: Count
 
 
-class Ping(_Said, tag="ping"):
+class Ping(_Said, frozen=True, tag="ping"):
     """Are you there?  Answered with a `Beat`."""
 
 

@@ -3,7 +3,8 @@
 A segment file is a header and then records::
 
     segment:  magic (8 bytes) | format version (u32) | length of run id (u32) | run id
-    record:   length of body (u32) | crc32 (u32) | sequence (u64) | wall time, ns (u64) | by (u8) | body
+    record:   length of body (u32) | crc32 (u32) | sequence (u64) | wall time, ns (u64) | by (u8)
+              | body
 
 All integers are big-endian.  The crc covers everything of the record behind
 itself.  ``by`` says who vouches for it (`By`).  The body is a msgpack map with
@@ -47,7 +48,7 @@ class _Written(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"
     """A record whose facts are the supervisor's own."""
 
 
-class Created(_Written, tag="created"):
+class Created(_Written, frozen=True, tag="created"):
     """The run exists.  ``boot_id`` and identities tell a later reader whether its keepers live."""
 
     supervisor: ProcessIdentity
@@ -56,7 +57,7 @@ class Created(_Written, tag="created"):
     uid: int = 0
 
 
-class ContainedRecord(_Written, tag="contained"):
+class ContainedRecord(_Written, frozen=True, tag="contained"):
     """The run's keepers are up; ``cgroup`` is a path below the cgroup v2 mount, mount included."""
 
     warden: ProcessIdentity
@@ -66,20 +67,20 @@ class ContainedRecord(_Written, tag="contained"):
     cgroup: str = ""
 
 
-class Started(_Written, tag="started"):
+class Started(_Written, frozen=True, tag="started"):
     """The agent's first instruction may run from here on."""
 
     layers: tuple[str, ...] = ()
 
 
-class Output(_Written, tag="output"):
+class Output(_Written, frozen=True, tag="output"):
     """Bytes that the run wrote to stdout or stderr, in the order in which they were read."""
 
     stream: Literal["stdout", "stderr"]
     data: bytes
 
 
-class VerdictRecord(_Written, tag="verdict"):
+class VerdictRecord(_Written, frozen=True, tag="verdict"):
     """An answer of the gate, written before it is sent.  A grant *is* the start of the call."""
 
     call: str
@@ -90,13 +91,13 @@ class VerdictRecord(_Written, tag="verdict"):
     args: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
-class InputSent(_Written, tag="input"):
+class InputSent(_Written, frozen=True, tag="input"):
     """One item went to the running agent (its size only: it may be a secret)."""
 
     bytes: int
 
 
-class Stop(_Written, tag="stop"):
+class Stop(_Written, frozen=True, tag="stop"):
     """The decision to end the run: from here on no call is granted.  There is at most one.
 
     ``intent``: it was made by somebody else while the holder did not answer, and folded in.
@@ -112,21 +113,21 @@ class Stop(_Written, tag="stop"):
     intent: bool = False
 
 
-class RungRecord(_Written, tag="rung"):
+class RungRecord(_Written, frozen=True, tag="rung"):
     """A step of the ladder was taken now.  ``processes`` were alive just before it."""
 
     step: Rung
     processes: int = 0
 
 
-class Answered(_Written, tag="answered"):
+class Answered(_Written, frozen=True, tag="answered"):
     """How the agent answered a rung: ``yes``, ``no``, ``no channel``, ``asked for a call``."""
 
     step: Rung
     how: str
 
 
-class Exit(_Written, tag="exit"):
+class Exit(_Written, frozen=True, tag="exit"):
     """The agent's process ended.  Neither code nor signal: how is not known."""
 
     code: int | None = None
@@ -136,13 +137,13 @@ class Exit(_Written, tag="exit"):
     detail: str = ""
 
 
-class Illegal(_Written, tag="illegal"):
+class Illegal(_Written, frozen=True, tag="illegal"):
     """The child broke the protocol; the channel is closed."""
 
     detail: str
 
 
-class RefusedRecord(_Written, tag="refused"):
+class RefusedRecord(_Written, frozen=True, tag="refused"):
     """The run never started."""
 
     reason: Reason
@@ -150,7 +151,7 @@ class RefusedRecord(_Written, tag="refused"):
     hint: str = ""
 
 
-class End(_Written, tag="end"):
+class End(_Written, frozen=True, tag="end"):
     """The last record: the tree is empty, or these are what is left of it."""
 
     processes: Processes = Processes()
@@ -160,7 +161,7 @@ class End(_Written, tag="end"):
     detail: str = ""
 
 
-class Lost(_Written, tag="lost"):
+class Lost(_Written, frozen=True, tag="lost"):
     """Written by whoever found the run without its supervisor; ``detail`` says what is known."""
 
     detail: str
@@ -227,6 +228,8 @@ def decode_body(by: By, body: bytes | memoryview) -> RecordBody | None:
         msgspec.DecodeError: it is not a record body at all.
     """
     try:
-        return (_child_decoder if by is By.CHILD else _supervisor_decoder).decode(body)
+        if by is By.CHILD:
+            return _child_decoder.decode(body)
+        return _supervisor_decoder.decode(body)
     except msgspec.ValidationError:
         return None

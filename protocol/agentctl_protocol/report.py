@@ -30,14 +30,14 @@ SCHEMA = 1
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """Who ended a run: ``kind`` is ``uid``, ``client``, ``limit``, ``condition`` or ``supervisor``."""
+    """Who ended a run: ``kind`` is uid, client, terminal, limit, condition or supervisor."""
 
     kind: str
     id: str
 
 
 class LadderStep(msgspec.Struct, frozen=True):
-    """A rung that was used.  ``answered``: ``yes``, ``no``, ``no channel`` or ``asked for a call``."""
+    """A rung that was used.  ``answered``: yes, no, no channel, or asked for a call."""
 
     step: Rung
     at: datetime
@@ -89,7 +89,7 @@ class UsageTotal(msgspec.Struct, frozen=True):
 
 
 class LogSummary(msgspec.Struct, frozen=True):
-    """What the run's log holds.  ``torn_bytes``: cut off at its end or in the middle of the channel."""
+    """What the run's log holds.  ``torn_bytes``: half written at its end, or half sent."""
 
     events: int = 0
     bytes: int = 0

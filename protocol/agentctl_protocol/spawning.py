@@ -31,13 +31,13 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
     start_time: int
 
 
-class SpawnerReady(_Packet, tag="spawner_ready"):
+class SpawnerReady(_Packet, frozen=True, tag="spawner_ready"):
     """The spawner's first packet on its request socket: it can fork runs now."""
 
     pid: int
 
 
-class LaunchPacket(_Packet, tag="launch_packet"):
+class LaunchPacket(_Packet, frozen=True, tag="launch_packet"):
     """Supervisor → spawner: fork a warden for the `Launch` in the memfd beside this.
 
     Descriptors beside it, in this order: the memfd, the warden's end of the status
@@ -50,14 +50,14 @@ class LaunchPacket(_Packet, tag="launch_packet"):
     cgroup: bool = False
 
 
-class Launch(_Packet, tag="launch"):
+class Launch(_Packet, frozen=True, tag="launch"):
     """A run to start.  Sent in a sealed memfd, because an argument list may be 2 MB long.
 
     The memfd and the other descriptors go to the spawner with a `LaunchPacket`.
 
     ``deadline_s``: seconds from now after which the warden kills the run by itself.
     ``argv`` and ``env`` hold bytes as the kernel will see them.
-    ``host_uid``: the uid and gid of the run on the host (root callers only); None keeps the caller's.
+    ``host_uid``: the run's uid and gid on the host (root callers only); None keeps the caller's.
     ``sealed``: in the subreaper fallback, forbid the agent to touch its keepers.
     """
 
@@ -78,7 +78,7 @@ class Launch(_Packet, tag="launch"):
 # --- warden → supervisor --------------------------------------------------
 
 
-class Contained(_Packet, tag="contained"):
+class Contained(_Packet, frozen=True, tag="contained"):
     """The run's keepers are up, and from now on the run can be killed.
 
     The packet carries pidfds of the warden and of the *root*: init where there is
@@ -91,7 +91,7 @@ class Contained(_Packet, tag="contained"):
     namespace: int | None = None
 
 
-class Running(_Packet, tag="running"):
+class Running(_Packet, frozen=True, tag="running"):
     """The agent's program was executed, or its function's process is about to greet.
 
     ``layers`` were read back from the kernel inside the agent's process, last thing
@@ -101,7 +101,7 @@ class Running(_Packet, tag="running"):
     layers: tuple[str, ...] = ()
 
 
-class Refused(_Packet, tag="refused"):
+class Refused(_Packet, frozen=True, tag="refused"):
     """The run did not start; nothing of it is left.
 
     ``fault``: ``not_found`` and ``not_executable`` are the caller's program,
@@ -113,7 +113,7 @@ class Refused(_Packet, tag="refused"):
     hint: str = ""
 
 
-class Exited(_Packet, tag="exited"):
+class Exited(_Packet, frozen=True, tag="exited"):
     """The run's tree is empty, or cannot be emptied.  The last word of a warden.
 
     ``code`` or ``signal`` is the agent's own end; neither is known when init was killed first.
@@ -136,15 +136,15 @@ Status: TypeAlias = Contained | Running | Refused | Exited
 # --- supervisor → warden, and warden → init -------------------------------
 
 
-class Terminate(_Packet, tag="terminate"):
+class Terminate(_Packet, frozen=True, tag="terminate"):
     """SIGTERM, then SIGCONT, to every process of the run."""
 
 
-class Kill(_Packet, tag="kill"):
+class Kill(_Packet, frozen=True, tag="kill"):
     """SIGKILL to every process of the run until none is left."""
 
 
-class Deadline(_Packet, tag="deadline"):
+class Deadline(_Packet, frozen=True, tag="deadline"):
     """Kill the run ``after_s`` seconds from now, whatever becomes of the sender.  Only shortens."""
 
     after_s: float
@@ -156,11 +156,11 @@ Order: TypeAlias = Terminate | Kill | Deadline
 # --- init → warden --------------------------------------------------------
 
 
-class InitReady(_Packet, tag="init_ready"):
+class InitReady(_Packet, frozen=True, tag="init_ready"):
     """The namespaces are set up; the agent is about to be forked."""
 
 
-class AgentExited(_Packet, tag="agent_exited"):
+class AgentExited(_Packet, frozen=True, tag="agent_exited"):
     """The agent's wait status, as os.waitid gave it; init ends right after."""
 
     code: int | None = None

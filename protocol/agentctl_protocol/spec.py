@@ -30,7 +30,9 @@ class SpecError(ValueError):
         self.hint = hint
 
 
-class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class RunSpec(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """What to run, and how.  Exactly one of ``argv`` and ``target`` is given.
 
     Fields:
@@ -99,7 +101,9 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         if self.argv is not None and (not self.argv or not self.argv[0]):
             raise SpecError("no program to run", "agentctl run -- PROGRAM ARG...")
         if self.argv is not None and self.input is not None:
-            raise SpecError("input goes with a function, not with a program", "use its standard input")
+            raise SpecError(
+                "input goes with a function, not with a program", "use its standard input"
+            )
         if self.target is not None:
             split_target(self.target)
         for text in (*(self.argv or ()), self.target or "", self.cwd or "", self.python or ""):

@@ -67,7 +67,7 @@ class Rung(enum.StrEnum):
 
 
 class Sandbox(enum.StrEnum):
-    """How much a run is confined.  Later levels (``standard``, ``strict``) are added to this list."""
+    """How much a run is confined.  Later levels (standard, strict) are added to this list."""
 
     BASIC = "basic"  # containment and limits
     NONE = "none"  # only the unsealed subreaper fallback: for debugging
