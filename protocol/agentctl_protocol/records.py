@@ -217,8 +217,10 @@ def crc_of(seq: int, time_ns: int, by: int, body: bytes | memoryview) -> int:
 
 
 # The verdict exists as a message and as a record, with one tag: who wrote it tells them apart.
-_child_decoder = msgspec.msgpack.Decoder(ChildRecord)
-_supervisor_decoder = msgspec.msgpack.Decoder(SupervisorRecord)
+_child_decoder: msgspec.msgpack.Decoder[ChildRecord] = msgspec.msgpack.Decoder(ChildRecord)
+_supervisor_decoder: msgspec.msgpack.Decoder[SupervisorRecord] = msgspec.msgpack.Decoder(
+    SupervisorRecord
+)
 
 
 def decode_body(by: By, body: bytes | memoryview) -> RecordBody | None:
