@@ -1,0 +1,73 @@
+"""Errors of the supervisor's side: one line for people, a hint, and an exit code.
+
+Two levels and no more.  Each error says whose action can mend it; the command
+line's last line of defence prints ``error:`` and ``hint:`` and leaves with ``exit_code``.
+"""
+
+from typing import ClassVar
+
+from agentctl_protocol.vocabulary import EXIT_NO_SUCH_RUN, EXIT_OWN_FAILURE, EXIT_USAGE
+
+
+class AgentctlError(Exception):
+    """Something that a person should read.  ``hint`` says what to do about it, or is empty."""
+
+    exit_code: ClassVar[int] = EXIT_OWN_FAILURE
+
+    def __init__(self, text: str, hint: str = "") -> None:
+        super().__init__(text)
+        self.hint = hint
+
+
+class UsageError(AgentctlError):
+    """The request makes no sense as it was written."""
+
+    exit_code = EXIT_USAGE
+
+
+class NoSuchRunError(AgentctlError):
+    """No run has this name, id or prefix."""
+
+    exit_code = EXIT_NO_SUCH_RUN
+
+
+class AmbiguousRunError(AgentctlError):
+    """The prefix fits more than one run."""
+
+    exit_code = EXIT_USAGE
+
+
+class NameInUseError(AgentctlError):
+    """A live run has this name already."""
+
+
+class StateDirectoryError(AgentctlError):
+    """The directory for runs or sockets cannot be used."""
+
+
+class DamagedRunError(AgentctlError):
+    """A file of a run is not what was written; the text says which file and why."""
+
+
+class UnknownLogVersionError(DamagedRunError):
+    """The log was written by a version of agentctl whose format this one does not know."""
+
+
+class LogFullError(AgentctlError):
+    """The log takes no more: disk full, quota used up, or a failing disk.  Nothing was half written."""
+
+
+class SpawnError(AgentctlError):
+    """The run's processes could not be made."""
+
+
+class SandboxUnavailableError(AgentctlError):
+    """A protection that was asked for is not to be had on this machine."""
+
+
+class SupervisorGoneError(AgentctlError):
+    """The supervisor of the run ended, or closed the connection, before it answered."""
+
+
+class SupervisorStuckError(AgentctlError):
+    """The supervisor of the run is alive and does not answer."""
