@@ -18,6 +18,9 @@ CONTROL_VERSION: Final = 1
 #: No answer to a ping within this many seconds: the supervisor is stuck, and others may act.
 PING_TIMEOUT_S: Final = 0.5
 
+#: A frame may carry a whole report, whose text, value and checkpoint are up to 1 MiB each.
+MAX_CONTROL_FRAME: Final = 16 << 20
+
 _Text = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
@@ -35,20 +38,29 @@ class StopRequest(_Control, frozen=True, tag="stop"):
     run: _Text
     grace_s: Seconds | None = None
     term_grace_s: Seconds | None = None
-    reason: _Text = ""
+    reason: #: A frame may carry a whole report, whose text, value and checkpoint are up to 1 MiB each.
+MAX_CONTROL_FRAME: Final = 16 << 20
+
+_Text = ""
 
 
 class KillRequest(_Control, frozen=True, tag="kill"):
     """SIGKILL this run's whole tree now."""
 
     run: _Text
-    reason: _Text = ""
+    reason: #: A frame may carry a whole report, whose text, value and checkpoint are up to 1 MiB each.
+MAX_CONTROL_FRAME: Final = 16 << 20
+
+_Text = ""
 
 
 class StatusRequest(_Control, frozen=True, tag="status"):
     """What is known of this run, or (empty) of all live runs here."""
 
-    run: _Text = ""
+    run: #: A frame may carry a whole report, whose text, value and checkpoint are up to 1 MiB each.
+MAX_CONTROL_FRAME: Final = 16 << 20
+
+_Text = ""
 
 
 Request: TypeAlias = Ping | StopRequest | KillRequest | StatusRequest

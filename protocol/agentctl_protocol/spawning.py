@@ -32,9 +32,16 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 
 
 class SpawnerReady(_Packet, frozen=True, tag="spawner_ready"):
-    """The spawner's first packet on its request socket: it can fork runs now."""
+    """The spawner's first packet on its request socket: it can fork runs now.
+
+    ``pid_namespace``: why runs cannot have a pid namespace here; empty if they can.
+    ``sealed``: in the subreaper fallback, agents can be kept from touching their keepers.
+    Both were tried in a throwaway process, not guessed.
+    """
 
     pid: int
+    pid_namespace: str = ""
+    sealed: bool = True
 
 
 class LaunchPacket(_Packet, frozen=True, tag="launch_packet"):
@@ -43,11 +50,13 @@ class LaunchPacket(_Packet, frozen=True, tag="launch_packet"):
     Descriptors beside it, in this order: the memfd, the warden's end of the status
     socket, the agent's end of the channel, its stdin, stdout and stderr, and, if
     ``cgroup``, the run's cgroup directory.  The spawner closes all of them after
-    the fork; it never reads the memfd.
+    the fork; it never reads the memfd.  ``containment`` repeats the Launch's: from the
+    first subreaper run on, the spawner must outlive its supervisor for a moment, to sweep.
     """
 
     run: str
     cgroup: bool = False
+    containment: Containment = Containment.PID_NAMESPACE
 
 
 class Launch(_Packet, frozen=True, tag="launch"):
@@ -157,7 +166,9 @@ Order: TypeAlias = Terminate | Kill | Deadline
 
 
 class InitReady(_Packet, frozen=True, tag="init_ready"):
-    """The namespaces are set up; the agent is about to be forked."""
+    """Init runs, in the pid namespace with this inode."""
+
+    namespace: int = 0
 
 
 class AgentExited(_Packet, frozen=True, tag="agent_exited"):

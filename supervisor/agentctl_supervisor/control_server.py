@@ -1,0 +1,179 @@
+"""The control socket: how clients of any version reach this supervisor.
+
+One request a connection.  The socket is 0600 in a 0700 directory, and the
+peer's uid is checked as well: only ourselves and root are heard.  A client
+that goes away, or does not read, changes nothing about what it asked for.
+"""
+
+import contextlib
+import os
+import pwd
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import trio
+
+from agentctl_protocol.control import (
+    MAX_CONTROL_FRAME,
+    Done,
+    Failed,
+    KillRequest,
+    Ping,
+    Pong,
+    Reply,
+    Request,
+    Statuses,
+    StatusRequest,
+    StopRequest,
+)
+from agentctl_protocol.errors import PeerProtocolError
+from agentctl_protocol.framing import FrameBuffer, frame
+from agentctl_protocol.report import Actor
+from agentctl_protocol.vocabulary import Reason
+from agentctl_supervisor.run import Run
+
+_REQUEST_WITHIN_S: Final = 10.0
+_UCRED: Final = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
+_MAX_CONNECTIONS: Final = 256
+
+_decoder = msgspec.msgpack.Decoder(Request)
+
+
+class ControlServer:
+    """Answers clients about the runs that *find* finds and *live_runs* lists."""
+
+    def __init__(
+        self,
+        path: str,
+        find: Callable[[str], Run | None],
+        live_runs: Callable[[], Sequence[Run]],
+    ) -> None:
+        self.path: Final = path
+        self._find = find
+        self._live_runs = live_runs
+        self._room = trio.CapacityLimiter(_MAX_CONNECTIONS)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        old_umask = os.umask(0o177)  # before bind: there is no moment in which others may connect
+        try:
+            self._listener.bind(path)
+        except BaseException:
+            self._listener.close()
+            raise
+        finally:
+            os.umask(old_umask)
+        self._listener.listen(128)
+
+    def __repr__(self) -> str:
+        return f"<ControlServer {self.path}>"
+
+    async def serve(self) -> None:
+        """Answer until it is cancelled."""
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
+        await trio.serve_listeners(self._answer_client, [listener])
+
+    def close(self) -> None:
+        """Take the socket away."""
+        self._listener.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+    async def _answer_client(self, stream: trio.SocketStream) -> None:
+        credentials = stream.socket.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size
+        )
+        _, uid, _ = _UCRED.unpack(credentials)
+        if uid not in (0, os.getuid()):
+            await stream.aclose()
+            return
+        # It went away: what it asked for goes on.
+        with contextlib.suppress(trio.BrokenResourceError):
+            async with self._room, stream:
+                request: Request | Failed | None = None
+                with trio.move_on_after(_REQUEST_WITHIN_S):
+                    request = await _receive(stream)
+                match request:
+                    case None:
+                        return
+                    case StopRequest() | KillRequest():
+                        await self._stop(stream, request, uid)
+                    case _:
+                        await _send(stream, self._answer(request))
+
+    def _answer(self, request: Ping | StatusRequest | Failed) -> Reply:
+        match request:
+            case Failed():
+                return request
+            case Ping():
+                return Pong(pid=os.getpid())
+            case StatusRequest(run=""):
+                return Statuses(tuple(run.report for run in self._live_runs()))
+            case StatusRequest():
+                run = self._find(request.run)
+                return _NO_SUCH_RUN if run is None else Statuses((run.report,))
+
+    async def _stop(
+        self, stream: trio.SocketStream, request: StopRequest | KillRequest, uid: int
+    ) -> None:
+        run = self._find(request.run)
+        if run is None:
+            await _send(stream, _NO_SUCH_RUN)
+            return
+        if run.report.finished:
+            await _send(stream, Done(run.report, already=True))
+            return
+        actor = Actor(kind="uid", id=_user(uid))
+        async with trio.open_nursery() as nursery:
+            # Listening before asking: the first steps are taken at once.
+            await nursery.start(_tell_steps, run, stream)
+            if isinstance(request, KillRequest):
+                run.request_stop(reason=Reason.USER, detail=request.reason, actor=actor, kill=True)
+            else:
+                run.request_stop(
+                    reason=Reason.USER,
+                    detail=request.reason,
+                    actor=actor,
+                    grace_s=request.grace_s,
+                    term_grace_s=request.term_grace_s,
+                )
+            report = await run.wait()
+        await _send(stream, Done(report))
+
+
+async def _tell_steps(
+    run: Run, stream: trio.SocketStream, *, task_status: trio.TaskStatus[None]
+) -> None:
+    with run.listen() as steps:
+        task_status.started()
+        async for step in steps:
+            await _send(stream, step)
+
+
+async def _receive(stream: trio.SocketStream) -> Request | Failed | None:
+    """The one request of a connection; None: it closed without one."""
+    frames = FrameBuffer(MAX_CONTROL_FRAME)
+    while True:
+        data = await stream.receive_some()
+        if not data:
+            return None
+        try:
+            for body in frames.receive(bytes(data)):
+                return _decoder.decode(body)
+        except (PeerProtocolError, msgspec.DecodeError, RecursionError) as error:
+            return Failed(f"not a request: {str(error)[:200]}")
+
+
+async def _send(stream: trio.SocketStream, reply: Reply) -> None:
+    await stream.send_all(frame(msgspec.msgpack.encode(reply), MAX_CONTROL_FRAME))
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"{uid} ({pwd.getpwuid(uid).pw_name})"
+    except KeyError:
+        return str(uid)
+
+
+_NO_SUCH_RUN: Final = Failed("no such run here", no_such_run=True)

@@ -1,0 +1,157 @@
+"""A run's keepers, as the supervisor holds them: the warden, and init or the agent.
+
+Orders go to the warden by its status socket.  The last rung also goes straight
+to the pidfds and the cgroup, so that a warden which was stopped or killed from
+outside holds up nothing.
+"""
+
+import array
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import trio
+
+from agentctl_protocol.spawning import (
+    Contained,
+    Deadline,
+    Exited,
+    Kill,
+    Order,
+    Refused,
+    Status,
+    Terminate,
+    pack,
+)
+from agentctl_protocol.vocabulary import Containment
+from agentctl_supervisor.cgroup import RunCgroup
+
+_PACKET_BYTES: Final = 1 << 16
+_MAX_FDS: Final = 8
+_LAST_WORD_S: Final = 1.0
+"""How long a warden may take to report a tree that is already empty."""
+_UNREPORTED_S: Final = 10.0
+
+_decoder = msgspec.msgpack.Decoder(Status)
+
+
+class Keepers:
+    """Orders to, and reports from, the keepers of one run.
+
+    ``contained`` is None until there is something that could be killed.
+    """
+
+    contained: Contained | None = None
+
+    def __init__(self, status: socket.socket, cgroup: RunCgroup | None) -> None:
+        status.setblocking(False)
+        self.cgroup = cgroup
+        self._status = status
+        self._warden_fd = -1
+        self._root_fd = -1
+        self._root_watched = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Keepers {self.contained}>"
+
+    def terminate(self) -> None:
+        """SIGTERM, then SIGCONT, to every process of the run."""
+        self._order(Terminate())
+
+    def kill(self) -> None:
+        """SIGKILL to every process of the run, by every means at hand."""
+        self._order(Kill())
+        if self.cgroup is not None:
+            self.cgroup.kill()
+        if self.contained is not None and self.contained.containment is Containment.PID_NAMESPACE:
+            # When init of a pid namespace dies, the kernel kills all others (pid_namespaces(7)).
+            _signal(self._root_fd, signal.SIGKILL)
+            self._root_watched.set()
+
+    def limit_life(self, after_s: float) -> None:
+        """Have the warden kill the run by itself in *after_s* seconds, whatever becomes of us."""
+        self._order(Deadline(after_s=after_s))
+
+    def _order(self, order: Order) -> None:
+        # A warden that somebody stopped cannot obey.
+        _signal(self._warden_fd, signal.SIGCONT)
+        with contextlib.suppress(OSError):
+            self._status.send(pack(order))
+
+    async def follow(self, told: Callable[[Status | None], None]) -> None:
+        """Hand every report to *told*; returns after the last.
+
+        None is told instead of a last word when the warden died without one; by
+        then init and all in its namespace are gone.  In the subreaper fallback
+        the spawner may still be sweeping.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._kill_unresponsive_warden)
+            while True:
+                await trio.lowlevel.wait_readable(self._status)
+                status = self._receive()
+                if isinstance(status, Contained):
+                    self.contained = status
+                if status is None:
+                    await self._end_without_warden()
+                told(status)
+                if status is None or isinstance(status, Exited | Refused):
+                    nursery.cancel_scope.cancel()
+                    return
+
+    def _receive(self) -> Status | None:
+        fds = array.array("i")
+        try:
+            packet, ancillary, _, _ = self._status.recvmsg(
+                _PACKET_BYTES, socket.CMSG_SPACE(_MAX_FDS * fds.itemsize), socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError:
+            return None
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+        status = _decoder.decode(packet) if packet else None
+        if isinstance(status, Contained) and len(fds) == 2:
+            self._warden_fd, self._root_fd = fds
+        else:
+            for fd in fds:
+                os.close(fd)
+        return status
+
+    async def _kill_unresponsive_warden(self) -> None:
+        """After a kill: when the tree is empty but the warden does not say so, end the warden.
+
+        It may have been stopped, or starved.  ``follow`` then sees its end.
+        """
+        await self._root_watched.wait()
+        await trio.lowlevel.wait_readable(self._root_fd)
+        await trio.sleep(_LAST_WORD_S)
+        _signal(self._warden_fd, signal.SIGKILL)
+
+    async def _end_without_warden(self) -> None:
+        self.kill()
+        if self._root_fd >= 0:
+            with trio.move_on_after(_UNREPORTED_S):
+                # An init whose parent died is killed by its own watch, too.
+                await trio.lowlevel.wait_readable(self._root_fd)
+
+    def close(self) -> None:
+        """Close all descriptors.  A run that still lives is killed by its warden."""
+        self._status.close()
+        for fd in (self._warden_fd, self._root_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._warden_fd = self._root_fd = -1
+        if self.cgroup is not None:
+            self.cgroup.remove()
+            self.cgroup = None
+
+
+def _signal(pidfd: int, number: signal.Signals) -> None:
+    if pidfd >= 0:
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(pidfd, number)

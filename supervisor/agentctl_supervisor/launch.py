@@ -1,0 +1,76 @@
+"""From a `RunSpec` to the `Launch` that the spawner is given.  Reads, never writes."""
+
+import os
+import site
+import sys
+from collections.abc import Mapping
+
+from agentctl_protocol.messages import Start
+from agentctl_protocol.spawning import Launch
+from agentctl_protocol.spec import RunSpec, SpecError, split_target
+from agentctl_protocol.values import pack_value
+from agentctl_protocol.vocabulary import Containment, Sandbox
+
+
+def working_directory(spec: RunSpec) -> str:
+    """The run's working directory as an absolute path.
+
+    Raises:
+        SpecError: ours was removed, and the spec names none.
+    """
+    try:
+        return os.path.abspath(spec.cwd or os.getcwd())
+    except FileNotFoundError:
+        raise SpecError("the current directory does not exist any more", "cd somewhere else") from None
+
+
+def launch_of(
+    spec: RunSpec, run_id: str, containment: Containment, environ: Mapping[str, str]
+) -> Launch:
+    """What the warden of *run_id* is told.  Times out at its own limit plus both graces."""
+    env = spec.env if spec.env is not None else environ
+    deadline_s = None
+    if spec.time_s is not None:
+        deadline_s = spec.time_s + spec.grace_s + spec.term_grace_s
+    return Launch(
+        run=run_id,
+        sandbox=spec.sandbox,
+        containment=containment,
+        env={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+        cwd=os.fsencode(working_directory(spec)),
+        argv=tuple(os.fsencode(argument) for argument in spec.argv or ()),
+        target=spec.target or "",
+        python=b"" if spec.python is None else os.fsencode(spec.python),
+        deadline_s=deadline_s,
+        sealed=spec.sandbox is not Sandbox.NONE,
+    )
+
+
+def start_of(spec: RunSpec, run_id: str, environ: Mapping[str, str]) -> Start:
+    """What the agent is told once it has said hello."""
+    if spec.target is None:
+        return Start(run=run_id)
+    where, function = split_target(spec.target)
+    cwd = working_directory(spec)
+    if where.endswith(".py"):
+        where = os.path.join(cwd, where)
+        first = os.path.dirname(where)
+    else:
+        first = cwd
+    return Start(
+        run=run_id,
+        target=f"{where}:{function}",
+        input=pack_value(spec.input),
+        paths=(first, *_python_path(spec, environ)),
+    )
+
+
+def _python_path(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
+    """What ``python`` itself would add: the agent's interpreter is isolated (``-I``) and does not."""
+    env = spec.env if spec.env is not None else environ
+    paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if spec.python is None and site.ENABLE_USER_SITE:
+        user_site = site.getusersitepackages()
+        if os.path.isdir(user_site):
+            paths.append(user_site)
+    return [path for path in paths if path not in sys.path or path in env.get("PYTHONPATH", "")]

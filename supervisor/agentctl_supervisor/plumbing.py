@@ -1,0 +1,74 @@
+"""The descriptors that join a run to its supervisor, made before the launch.
+
+Ours stay close-on-exec and non-blocking; theirs travel to the spawner and are
+closed here right after, so that an end of file means what it says.
+"""
+
+import contextlib
+import os
+import socket
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Plumbing:
+    """Our ends of a run's descriptors; whoever takes one closes it."""
+
+    status: socket.socket
+    channel: socket.socket
+    stdin: int | None
+    stdout: int
+    stderr: int
+
+    def close(self) -> None:
+        """Close them all: nobody took one."""
+        self.status.close()
+        self.channel.close()
+        for fd in (self.stdin, self.stdout, self.stderr):
+            if fd is not None:
+                os.close(fd)
+
+
+@dataclass(frozen=True, slots=True)
+class TheirEnds:
+    """The other ends, in the order of `LaunchPacket`."""
+
+    fds: tuple[int, ...]
+
+    def close(self) -> None:
+        """Close them: the spawner has its own copies now, or never will."""
+        for fd in self.fds:
+            os.close(fd)
+
+
+def lay(stdin: bool) -> tuple[Plumbing, TheirEnds]:
+    """New descriptors for one run; *stdin*: an open standard input instead of the null device.
+
+    Raises:
+        OSError: out of descriptors (EMFILE, ENFILE); none is left open.
+    """
+    with contextlib.ExitStack() as undo:
+
+        def close_on_failure(*fds: int) -> None:
+            for fd in fds:
+                undo.callback(os.close, fd)
+
+        status, their_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        undo.callback(status.close)
+        close_on_failure(status_fd := their_status.detach())
+        channel, their_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        undo.callback(channel.close)
+        close_on_failure(channel_fd := their_channel.detach())
+        if stdin:
+            their_stdin, our_stdin = os.pipe()
+            close_on_failure(their_stdin, our_stdin)
+        else:
+            their_stdin, our_stdin = os.open(os.devnull, os.O_RDONLY), None
+            close_on_failure(their_stdin)
+        stdout, their_stdout = os.pipe()
+        close_on_failure(stdout, their_stdout)
+        stderr, their_stderr = os.pipe()
+        close_on_failure(stderr, their_stderr)
+        undo.pop_all()
+    theirs = TheirEnds((status_fd, channel_fd, their_stdin, their_stdout, their_stderr))
+    return Plumbing(status, channel, our_stdin, stdout, stderr), theirs

@@ -1,0 +1,562 @@
+"""One run: its life from the launch to the report.
+
+`Run` is what a program that embeds a supervisor holds.  Its tasks only carry
+out what others decided: `ladder` the stop, `gate` the calls, `reconcile` the
+outcome.
+"""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Final
+
+import trio
+
+from agentctl_protocol.control import Step
+from agentctl_protocol.messages import (
+    Ack,
+    Ask,
+    Beat,
+    Bye,
+    CallFinished,
+    Cancel,
+    ChildMessage,
+    Hello,
+    Input,
+    InputEnd,
+    Start,
+    Verdict,
+)
+from agentctl_protocol.records import (
+    Answered,
+    ContainedRecord,
+    End,
+    Exit,
+    Illegal,
+    InputSent,
+    Lost,
+    Output,
+    Record,
+    RefusedRecord,
+    RungRecord,
+    Started,
+    Stop,
+)
+from agentctl_protocol.report import Actor, Processes, Report, Survivor
+from agentctl_protocol.spawning import Contained, Exited, ProcessIdentity, Refused, Running, Status
+from agentctl_protocol.spec import RunSpec
+from agentctl_protocol.values import pack_value
+from agentctl_protocol.vocabulary import KILL_AT_ONCE, Reason, Result, Rung
+from agentctl_supervisor.channel_pump import ChannelPump
+from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError
+from agentctl_supervisor.gate import Gate
+from agentctl_supervisor.keepers import Keepers
+from agentctl_supervisor.ladder import (
+    Action,
+    CallAsked,
+    GiveUp,
+    Happened,
+    Ladder,
+    Note,
+    StopWanted,
+    Take,
+    TimePassed,
+    TreeEmpty,
+    decide,
+)
+from agentctl_supervisor.output_pump import OnOutput, OutputPump, StreamName
+from agentctl_supervisor.plumbing import Plumbing
+from agentctl_supervisor.process_tree import command_line, members
+from agentctl_supervisor.run_directory import RunDirectory
+from agentctl_supervisor.run_log import RunLog
+
+_LINGER_S: Final = 2.0
+"""How long a process may live on after its bye; an interpreter's exit can join threads for ever."""
+
+_WARDEN_SLACK_S: Final = 0.1
+"""The warden's own timer comes after ours: it is for the case that we are frozen."""
+
+_STEPS_WAITING: Final = 64
+"""Steps that a listener may be behind: more than any ladder has."""
+
+_REFUSED_REASONS: Final = {
+    "not_found": Reason.NOT_FOUND,
+    "not_executable": Reason.NOT_EXECUTABLE,
+    "sandbox": Reason.SANDBOX,
+    "system": Reason.SANDBOX,
+}
+
+
+class Run:
+    """A run of this supervisor.  Made by `Supervisor.start`.
+
+    ``stdin`` is the run's standard input if its spec asked for one: bytes sent to it
+    are read by the run, closing it is the end of file.
+    """
+
+    def __init__(
+        self,
+        *,
+        spec: RunSpec,
+        directory: RunDirectory,
+        log: RunLog,
+        plumbing: Plumbing,
+        keepers: Keepers,
+        start: Start,
+        on_output: OnOutput | None,
+        spawner_died: Callable[[], bool],
+    ) -> None:
+        self.spec: Final = spec
+        self.id: Final = directory.id
+        self.stdin: Final = (
+            None if plumbing.stdin is None else trio.lowlevel.FdStream(plumbing.stdin)
+        )
+        self._directory = directory
+        self._keepers = keepers
+        self._start = start
+        self._spawner_died = spawner_died
+        self._log = log
+        log.on_full = self._disk_full
+        self._gate = Gate()
+        self._channel = ChannelPump(plumbing.channel, self._heard, self._illegal)
+        self._outputs = tuple(
+            OutputPump(name, fd, self._write_output, on_output, spec.capture_bytes)
+            for name, fd in (("stdout", plumbing.stdout), ("stderr", plumbing.stderr))
+        )
+        self._ladder = Ladder()
+        self._ladder_moved = trio.Event()
+        self._can_hear = False
+        self._said_bye = trio.Event()
+        self._under_way = trio.Event()
+        self._last_word: Status | None = None
+        self._tree_ended = trio.Event()
+        self._gave_up = False
+        self._seen: set[ProcessIdentity] = set()
+        self._killed = 0
+        self._finished = trio.Event()
+        self._durable = trio.Event()
+        self._delivered = trio.Event()
+        self._report: Report | None = None
+        self._listeners: set[trio.MemorySendChannel[Step]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id} {self.report.state}: {self.spec.command[:60]}>"
+
+    # --- what an embedding program uses -----------------------------------
+
+    @property
+    def report(self) -> Report:
+        """What is known now; final once the run has finished."""
+        return self._report or self._log.fold.report()
+
+    @property
+    def stdout(self) -> bytes:
+        """The end of what the run wrote to stdout, up to ``capture_bytes``."""
+        return self._outputs[0].captured.bytes()
+
+    @property
+    def stderr(self) -> bytes:
+        """The end of what the run wrote to stderr, up to ``capture_bytes``."""
+        return self._outputs[1].captured.bytes()
+
+    async def wait(self, *, durable: bool = False) -> Report:
+        """The report, once the run has finished.  *durable*: and is on the disk."""
+        await (self._durable if durable else self._finished).wait()
+        return self.report
+
+    async def wait_started(self) -> Report:
+        """Return once the agent's first instruction may run, or the run has ended before it."""
+        await self._under_way.wait()
+        return self.report
+
+    async def wait_delivered(self) -> None:
+        """Return once the run has finished and ``on_output`` has seen all of its output."""
+        await self._delivered.wait()
+
+    async def stop(
+        self,
+        *,
+        result: Result = Result.STOPPED,
+        reason: Reason = Reason.CLIENT,
+        detail: str = "",
+        actor: Actor | None = None,
+        grace_s: float | None = None,
+        term_grace_s: float | None = None,
+    ) -> Report:
+        """Ask, then SIGTERM, then SIGKILL; return the report once nothing is left.
+
+        Cancelling this call does not undo the stop.  A finished run is left as it is;
+        a second stop is one with the first and may only shorten its graces.
+        """
+        self.request_stop(
+            result=result,
+            reason=reason,
+            detail=detail,
+            actor=actor,
+            grace_s=grace_s,
+            term_grace_s=term_grace_s,
+        )
+        return await self.wait()
+
+    async def kill(
+        self, *, reason: Reason = Reason.CLIENT, detail: str = "", actor: Actor | None = None
+    ) -> Report:
+        """SIGKILL the whole tree now; return the report once nothing is left."""
+        self.request_stop(reason=reason, detail=detail, actor=actor, kill=True)
+        return await self.wait()
+
+    def request_stop(
+        self,
+        *,
+        result: Result = Result.STOPPED,
+        reason: Reason = Reason.CLIENT,
+        detail: str = "",
+        actor: Actor | None = None,
+        grace_s: float | None = None,
+        term_grace_s: float | None = None,
+        kill: bool = False,
+    ) -> None:
+        """Begin a stop, or hasten one, and return at once.
+
+        The stop record is appended before anything is sent or signalled: it is the
+        moment from which no call is granted.
+        """
+        if self._log.closed:
+            return
+        grace_s = self.spec.grace_s if grace_s is None else grace_s
+        term_grace_s = self.spec.term_grace_s if term_grace_s is None else term_grace_s
+        kill = kill or reason in KILL_AT_ONCE
+        if self._log.fold.stop is None:
+            self._log.decide(
+                Stop(
+                    result=result,
+                    reason=reason,
+                    detail=detail,
+                    actor=actor or Actor(kind="supervisor", id=f"pid {os.getpid()}"),
+                    grace_s=grace_s,
+                    term_grace_s=term_grace_s,
+                    kill=kill,
+                )
+            )
+        self._gate.close("the run is being stopped")
+        self._happen(StopWanted(grace_s, term_grace_s, kill, self._can_hear))
+
+    async def send_input(self, value: object) -> None:
+        """Send one item to the agent's ``run.inputs()``.
+
+        Raises:
+            LocalProtocolError: *value* is not something that JSON can say.
+            trio.BrokenResourceError: the agent takes no input (any more).
+        """
+        packed = pack_value(value)
+        if not self._channel.send(Input(data=packed)):
+            raise trio.BrokenResourceError("the agent takes no input")
+        self._log.append(InputSent(bytes=len(packed)))
+        await self._channel.wait_outbox_below_limit()
+
+    def end_input(self) -> None:
+        """Tell the agent that no more input follows."""
+        self._channel.send(InputEnd())
+
+    def close_output(self, name: StreamName) -> None:
+        """Close the run's *name* as a reader that goes away would: writing to it gives SIGPIPE."""
+        self._outputs[0 if name == "stdout" else 1].close()
+
+    async def events(self) -> AsyncIterator[Record]:
+        """Every record of the run's log, from the first one to the last as they are appended."""
+        with self._log.follow() as follower:
+            while True:
+                for record in follower.read():
+                    yield record
+                if self._log.closed:
+                    for record in follower.read():
+                        yield record
+                    return
+                await self._log.wait_appended()
+
+    @contextlib.contextmanager
+    def listen(self) -> Iterator[trio.MemoryReceiveChannel[Step]]:
+        """The steps of the ladder as they are taken from now on; ends with the run."""
+        send, receive = trio.open_memory_channel[Step](_STEPS_WAITING)
+        with send, receive:
+            if self._finished.is_set():
+                send.close()
+            self._listeners.add(send)
+            try:
+                yield receive
+            finally:
+                self._listeners.discard(send)
+
+    # --- its life ----------------------------------------------------------
+
+    @property
+    def cgroup_fd(self) -> int | None:
+        """The directory of the run's cgroup, if it has one."""
+        return None if self._keepers.cgroup is None else self._keepers.cgroup.fd
+
+    async def live(self, launch: Callable[[], Awaitable[None]]) -> None:
+        """Launch, follow and finish the run.  Not to be cancelled: stop it instead."""
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as delivery:
+                for output in self._outputs:
+                    delivery.start_soon(output.deliver)
+                async with trio.open_nursery() as tasks:
+                    tasks.start_soon(self._climb)
+                    tasks.start_soon(self._log.keep_durable, self._acknowledge)
+                    for output in self._outputs:
+                        tasks.start_soon(output.read)
+                    try:
+                        await launch()
+                    except (SpawnError, SandboxUnavailableError) as error:
+                        self._last_word = Refused("sandbox", str(error), error.hint)
+                    else:
+                        tasks.start_soon(self._channel.run)
+                        tasks.start_soon(self._keep_time)
+                        tasks.start_soon(self._bury_lingerer)
+                        tasks.start_soon(self._keepers.follow, self._told)
+                        await self._tree_ended.wait()
+                    tasks.cancel_scope.cancel()
+                self._conclude()
+                await self._log.close_durably()
+                self._durable.set()
+            self._delivered.set()
+
+    def _told(self, status: Status | None) -> None:
+        match status:
+            case Contained():
+                cgroup = self._keepers.cgroup
+                self._log.append(
+                    ContainedRecord(
+                        warden=status.warden,
+                        root=status.root,
+                        containment=status.containment,
+                        namespace=status.namespace,
+                        cgroup="" if cgroup is None else str(cgroup.path),
+                    )
+                )
+            case Running():
+                self._log.append(Started(layers=status.layers))
+                self._under_way.set()
+            case _:
+                self._last_word = status
+                self._tree_ended.set()
+
+    async def _keep_time(self) -> None:
+        if self.spec.time_s is not None:
+            await trio.sleep(self.spec.time_s)
+            self.request_stop(
+                result=Result.LIMIT,
+                reason=Reason.TIME,
+                detail=f"time limit of {self.spec.time_s:g} s",
+                actor=Actor(kind="limit", id="time"),
+            )
+        await trio.sleep_forever()
+
+    async def _bury_lingerer(self) -> None:
+        await self._said_bye.wait()
+        await trio.sleep(_LINGER_S)
+        self._keepers.kill()
+
+    # --- the channel -------------------------------------------------------
+
+    def _heard(self, message: ChildMessage, raw: bytes) -> None:
+        match message:
+            case Beat():
+                return
+            case Ask():
+                self._judge(message, raw)
+                return
+            case Hello():
+                self._can_hear = True
+                self._channel.send(self._start)
+            case CallFinished():
+                self._gate.finish(message.call)
+            case Bye():
+                self._can_hear = False
+                self._said_bye.set()
+        self._log.append_from_child(message, raw)
+        self._check_output_limit()
+
+    def _judge(self, ask: Ask, raw: bytes) -> None:
+        self._log.append_from_child(ask, raw)
+        if self._log.fold.stop is not None:  # an intent of somebody else, perhaps
+            self._gate.close("the run is being stopped")
+        verdict = self._gate.judge(ask)
+        self._log.append(verdict)
+        self._channel.send(Verdict(call=ask.call, verdict=verdict.verdict, why=verdict.why))
+        self._happen(CallAsked())
+        self._check_output_limit()
+
+    def _illegal(self, detail: str) -> None:
+        self._can_hear = False
+        self._log.append(Illegal(detail=detail))
+        self.request_stop(
+            result=Result.FAILED,
+            reason=Reason.PROTOCOL,
+            detail=detail,
+            actor=Actor(kind="supervisor", id="protocol"),
+        )
+
+    def _acknowledge(self, events: int) -> None:
+        self._channel.send(Ack(seq=events))
+
+    # --- output ------------------------------------------------------------
+
+    def _write_output(self, stream: StreamName, data: bytes) -> bool:
+        self._log.append_output(Output(stream=stream, data=data))
+        self._check_output_limit()
+        return True
+
+    def _check_output_limit(self) -> None:
+        limit = self.spec.output_bytes
+        if limit is not None and self._log.child_bytes > limit and self._log.fold.stop is None:
+            self.request_stop(
+                result=Result.LIMIT,
+                reason=Reason.OUTPUT,
+                detail=f"output limit of {limit} bytes",
+                actor=Actor(kind="limit", id="output"),
+            )
+
+    def _disk_full(self) -> None:
+        self.request_stop(
+            result=Result.LIMIT,
+            reason=Reason.DISK,
+            detail=f"no room for the log in {self._directory.path}",
+            actor=Actor(kind="limit", id="disk"),
+        )
+
+    # --- the ladder --------------------------------------------------------
+
+    async def _climb(self) -> None:
+        while True:
+            with trio.move_on_at(self._ladder.until):
+                await self._ladder_moved.wait()
+            self._ladder_moved = trio.Event()
+            self._happen(TimePassed())
+
+    def _happen(self, happened: Happened) -> None:
+        self._ladder, actions = decide(self._ladder, happened, trio.current_time())
+        for action in actions:
+            self._perform(action)
+        if actions:
+            self._ladder_moved.set()
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Take():
+                alive = self._look()
+                self._log.append(RungRecord(step=action.rung, processes=len(alive)))
+                self._tell(Step(step=action.rung, processes=len(alive), left_s=action.left_s))
+                self._take(action.rung, action.left_s, len(alive))
+            case Note():
+                self._log.append(Answered(step=action.rung, how=action.how))
+                self._tell(Step(answered=action.how))
+            case GiveUp():
+                self._gave_up = True
+                self._tree_ended.set()
+
+    def _take(self, rung: Rung, left_s: float, alive: int) -> None:
+        match rung:
+            case Rung.ASKED:
+                stop = self._log.fold.stop
+                self._channel.send(
+                    Cancel(
+                        reason="user" if stop is None else stop.reason.value,
+                        deadline_s=left_s,
+                        detail="" if stop is None else stop.detail,
+                    )
+                )
+                # Were we frozen from here on, the warden would finish the job.
+                self._keepers.limit_life(left_s + self._ladder.term_grace_s + _WARDEN_SLACK_S)
+            case Rung.SIGTERM:
+                self._keepers.terminate()
+            case Rung.SIGKILL:
+                self._killed = alive
+                self._keepers.kill()
+
+    def _look(self) -> list[ProcessIdentity]:
+        """The run's processes that are alive now; those never seen before are counted."""
+        contained = self._log.fold.contained
+        alive = [] if contained is None else members(contained)
+        self._seen.update(alive)
+        return alive
+
+    def _tell(self, step: Step) -> None:
+        for listener in self._listeners:
+            try:
+                listener.send_nowait(step)
+            except trio.WouldBlock:
+                continue  # nobody may hold up a stop, least of all who watches it
+
+    # --- the end -----------------------------------------------------------
+
+    def _conclude(self) -> None:
+        """From the last word of the keepers to the report.  Never waits."""
+        # What the agent said before it died comes before how it died: a result in the
+        # socket's buffer was sent before the exit, and decides.
+        self._channel.drain()
+        detail = self._record_exit()
+        for output in self._outputs:
+            output.drain()
+        survivors = self._survivors()
+        if not survivors:
+            self._happen(TreeEmpty())
+        self._log.decide(
+            End(
+                processes=Processes(
+                    seen=len(self._seen), killed=self._killed, survivors=len(survivors)
+                ),
+                survivors=tuple(survivors),
+                torn_bytes=self._channel.torn_bytes,
+                dropped_bytes=self._log.dropped_bytes,
+                detail=detail,
+            )
+        )
+        self._channel.close()
+        self._keepers.close()
+        self._report = self._log.fold.report()
+        self._log.end()
+        self._directory.write_report(self._report)
+        self._directory.unlock()
+        self._under_way.set()
+        self._finished.set()
+        for listener in list(self._listeners):
+            listener.close()
+
+    def _record_exit(self) -> str:
+        """Write down how it ended; the answer is what there is to say about its end."""
+        match self._last_word:
+            case Refused(fault=fault, detail=detail, hint=hint):
+                self._log.decide(RefusedRecord(_REFUSED_REASONS[fault], detail, hint))
+                return ""
+            case Exited() as word:
+                if word.deadline and self._log.fold.stop is None:
+                    self._log.decide(
+                        Stop(
+                            result=Result.LIMIT,
+                            reason=Reason.TIME,
+                            detail=f"time limit of {self.spec.time_s:g} s, enforced by the warden",
+                            actor=Actor(kind="limit", id="time"),
+                            grace_s=self.spec.grace_s,
+                            term_grace_s=self.spec.term_grace_s,
+                        )
+                    )
+                if self._spawner_died() and self._log.fold.stop is None:
+                    self._log.decide(Lost(detail="its spawner died"))
+                self._log.decide(Exit(word.code, word.signal, word.cpu_s, word.max_rss_bytes))
+                if word.blocked_by is not None:
+                    return f"its end is held up by process {word.blocked_by}, which is outside"
+                return ""
+            case _:
+                lost = "it could not be ended" if self._gave_up else "its warden was killed"
+                self._log.decide(Lost(detail=f"{lost}: how the agent ended is not known"))
+                return ""
+
+    def _survivors(self) -> list[Survivor]:
+        """Who is left: what the warden says and, after a stop or a loss, what we see ourselves."""
+        left: set[ProcessIdentity] = set()
+        if isinstance(self._last_word, Exited):
+            left.update(self._last_word.survivors)
+        if self._ladder.rung is not None or not isinstance(self._last_word, Exited | Refused):
+            left.update(self._look())
+        return [Survivor(identity.pid, command_line(identity.pid)) for identity in left]

@@ -1,0 +1,178 @@
+"""The log of one live run: what is appended, what it means so far, and when it is on disk.
+
+The supervisor that holds the run is its only writer.  Somebody else who had to
+act while we did not answer (frozen, stuck) leaves an *intent*; it becomes the
+``stop`` record here, before anything that could contradict it is appended.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import msgspec
+import trio
+
+from agentctl_protocol.messages import Events
+from agentctl_protocol.records import (
+    ChildRecord,
+    Output,
+    Record,
+    RecordBody,
+    Stop,
+    SupervisorRecord,
+)
+from agentctl_protocol.spec import RunSpec
+from agentctl_protocol.vocabulary import By
+from agentctl_supervisor.errors import LogFullError
+from agentctl_supervisor.event_log import LogWriter
+from agentctl_supervisor.reconcile import Fold
+from agentctl_supervisor.run_directory import RunDirectory
+
+_INTENT_CHECK_NS: Final = 250_000_000
+"""An intent is only written after half a second without an answer to a ping, so a writer
+that has looked within a quarter of one cannot have missed it while it was frozen."""
+
+_SYNC_EVERY_S: Final = 0.05
+
+_encode = msgspec.msgpack.Encoder().encode
+
+Acknowledge: TypeAlias = Callable[[int], None]
+
+
+class RunLog:
+    """Appends the records of a run, folds them, and syncs them in groups.
+
+    ``on_full`` is called once, when the disk has no more room: from then on a reserve
+    takes what the supervisor writes, and what the child says is counted and dropped.
+
+    Raises:
+        LogFullError: there is no room to begin.
+    """
+
+    def __init__(self, directory: RunDirectory, spec: RunSpec) -> None:
+        self.fold: Final = Fold(directory.id, spec)
+        self.child_bytes = 0
+        self.dropped_bytes = 0
+        self._directory = directory
+        self._writer = LogWriter(directory.path, directory.id)
+        self.on_full: Callable[[], None] = _nothing
+        self._full = False
+        self._child_events = 0
+        self._looked_ns = time.monotonic_ns()
+        self._dirty = trio.Event()
+        self._appended = trio.Event()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<RunLog {self._directory.id}: {self._writer.next_seq} records>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the last record is written."""
+        return self._closed
+
+    def append(self, body: SupervisorRecord) -> None:
+        """Write down a fact of ours that decides nothing."""
+        if time.monotonic_ns() - self._looked_ns > _INTENT_CHECK_NS:
+            self._fold_intent()
+        self._append(body, _encode(body), By.SUPERVISOR)
+
+    def decide(self, body: SupervisorRecord) -> bool:
+        """Write down a fact that may decide the outcome, after any intent of somebody else.
+
+        False: it was a stop, and there is one already (an intent's, perhaps).
+        """
+        self._fold_intent()
+        if isinstance(body, Stop) and self.fold.stop is not None:
+            return False
+        self._append(body, _encode(body), By.SUPERVISOR)
+        return True
+
+    def append_from_child(self, message: ChildRecord, raw: bytes) -> None:
+        """Write down a message just as the child sent it."""
+        if isinstance(message, Events):
+            if time.monotonic_ns() - self._looked_ns > _INTENT_CHECK_NS:
+                self._fold_intent()
+            self._child_events += len(message.events)
+        else:
+            self._fold_intent()
+        self.child_bytes += len(raw)
+        self._append(message, raw, By.CHILD)
+
+    def append_output(self, body: Output) -> None:
+        """Write down what the run wrote to stdout or stderr."""
+        self.child_bytes += len(body.data)
+        self._append(body, _encode(body), By.SUPERVISOR)
+
+    def _fold_intent(self) -> None:
+        self._looked_ns = time.monotonic_ns()
+        if self.fold.stop is not None:
+            return
+        intent = self._directory.read_intent()
+        if intent is not None:
+            stop = msgspec.structs.replace(intent, intent=True)
+            self._append(stop, _encode(stop), By.SUPERVISOR)
+
+    def _append(self, body: RecordBody, raw: bytes, by: By) -> None:
+        if self._closed:
+            return
+        count = len(body.events) if isinstance(body, Events) else 1
+        from_child = by is By.CHILD or isinstance(body, Output)
+        if self._full and from_child:
+            self.dropped_bytes += len(raw)
+            return
+        try:
+            seq, time_ns = self._writer.append(raw, by, count)
+        except LogFullError:
+            if self._full:  # the reserve is used up, too: the fold still knows
+                seq, time_ns = self._writer.next_seq, time.time_ns()
+            else:
+                self._full = True
+                self._writer.use_reserve()
+                self.on_full()
+                self._append(body, raw, by)
+                return
+        self.fold.apply(Record(seq, time_ns, by, body))
+        self._dirty.set()
+        self._appended.set()
+        self._appended = trio.Event()
+
+    async def wait_appended(self) -> None:
+        """Return after the next append, or when the log is closed."""
+        if not self._closed:
+            await self._appended.wait()
+
+    async def keep_durable(self, acknowledge: Acknowledge) -> None:
+        """Sync what was appended, in groups; *acknowledge* learns how many events are safe.
+
+        Runs until it is cancelled.
+        """
+        while True:
+            await self._dirty.wait()
+            self._dirty = trio.Event()
+            events = self._child_events
+            await trio.to_thread.run_sync(self._writer.sync)
+            if events:
+                acknowledge(events)
+            # Not to wait for anything: at most twenty syncs a second, whatever is written.
+            await trio.sleep(_SYNC_EVERY_S)
+
+    def end(self) -> None:
+        """Nothing is appended any more."""
+        self._closed = True
+        self._appended.set()
+
+    async def close_durably(self) -> None:
+        """Close the files once everything is on the disk."""
+        with contextlib.suppress(OSError):  # the disk is full or gone: the report says so
+            await trio.to_thread.run_sync(self._writer.sync)
+        self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._writer.close()
+
+
+def _nothing() -> None:
+    """Nobody is told."""

@@ -1,0 +1,220 @@
+"""`Supervisor`: owns runs, and ends them all when it ends."""
+
+import contextlib
+import functools
+import os
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import trio
+
+from agentctl_protocol.records import Created
+from agentctl_protocol.spec import RunSpec
+from agentctl_protocol.vocabulary import Containment, Reason, Sandbox
+from agentctl_supervisor.cgroup import make_run_cgroup
+from agentctl_supervisor.control_server import ControlServer
+from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, SupervisorGoneError
+from agentctl_supervisor.keepers import Keepers
+from agentctl_supervisor.launch import launch_of, start_of, working_directory
+from agentctl_supervisor.output_pump import OnOutput
+from agentctl_supervisor.plumbing import TheirEnds, lay
+from agentctl_supervisor.process_tree import boot_id, identity_of
+from agentctl_supervisor.run import Run
+from agentctl_supervisor.run_directory import Home
+from agentctl_supervisor.run_log import RunLog
+from agentctl_supervisor.spawner_process import SpawnerProcess
+
+CONTAINMENT_VARIABLE: Final = "AGENTCTL_CONTAINMENT"
+"""Forces a containment (``pid-namespace`` or ``subreaper``), for tests of the weaker one."""
+
+
+class Supervisor:
+    """Starts runs, answers clients about them, and outlives none of them.
+
+    Made by `Supervisor.open`::
+
+        async with Supervisor.open() as supervisor:
+            run = await supervisor.start(RunSpec(argv=["/bin/true"]))
+            report = await run.wait()
+    """
+
+    def __init__(self, home: Home, nursery: trio.Nursery) -> None:
+        self.home: Final = home
+        self._nursery = nursery
+        self._runs: dict[str, Run] = {}
+        self._spawner: SpawnerProcess | None = None
+        self._spawner_starting = trio.Lock()
+        self._closing = False
+        own = identity_of(os.getpid())
+        assert own is not None
+        self._identity = own
+        self._control = ControlServer(
+            home.socket_path(f"{own.pid}-{own.start_time}.sock"), self._runs.get, self.live_runs
+        )
+
+    def __repr__(self) -> str:
+        return f"<Supervisor of {len(self.live_runs())} live runs in {self.home.root}>"
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, home: Home | None = None) -> AsyncIterator["Supervisor"]:
+        """A supervisor whose runs end with the block.
+
+        Leaving the block, an exception in it, and cancelling a scope around it all
+        stop the runs (reason ``supervisor_exit``) with their own graces, and wait
+        until they are gone.
+
+        Raises:
+            StateDirectoryError: runs or sockets cannot be kept where they should be.
+        """
+        home = home or Home.open(create=True)
+        # Strict groups would hide the caller's own exception in an ExceptionGroup.
+        async with trio.open_nursery(strict_exception_groups=False) as nursery:
+            supervisor = cls(home, nursery)
+            try:
+                nursery.start_soon(supervisor._serve)
+                nursery.start_soon(supervisor._warm_up)
+                yield supervisor
+            finally:
+                with trio.CancelScope(shield=True):
+                    await supervisor._close()
+                nursery.cancel_scope.cancel()
+
+    def live_runs(self) -> Sequence[Run]:
+        """The runs that have not finished, oldest first."""
+        return [run for run in self._runs.values() if not run.report.finished]
+
+    async def start(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> Run:
+        """Start a run and return at once; `Run.wait_started` and `Run.wait` tell how it goes.
+
+        *on_output* is awaited with every piece of output, ``("stdout" | "stderr", bytes)``;
+        while it is slow, so is the run.
+
+        Raises:
+            SpecError: the spec cannot be run as it is written.
+            NameInUseError: a live run has this name.
+            SpawnError, StateDirectoryError: this supervisor cannot start or keep a run now.
+        """
+        spec.checked()
+        working_directory(spec)
+        if self._closing:
+            raise SupervisorGoneError("this supervisor is ending: it starts no more runs")
+        run, theirs = self._make_run(spec, on_output)
+        self._runs[run.id] = run
+        self._nursery.start_soon(self._live, run, theirs)
+        return run
+
+    def _make_run(self, spec: RunSpec, on_output: OnOutput | None) -> tuple[Run, TheirEnds]:
+        directory = self.home.create_run(spec.stored())
+        with contextlib.ExitStack() as undo:
+            undo.callback(directory.discard)
+            try:
+                plumbing, theirs = lay(spec.stdin)
+            except OSError as error:
+                raise SpawnError(
+                    f"cannot start a run: {error.strerror}", "see `ulimit -n`"
+                ) from None
+            undo.callback(theirs.close)
+            undo.callback(plumbing.close)
+            log = RunLog(directory, spec)
+            undo.callback(log.close)
+            log.append(
+                Created(
+                    supervisor=self._identity,
+                    boot_id=boot_id(),
+                    socket=self._control.path,
+                    uid=os.getuid(),
+                )
+            )
+            run = Run(
+                spec=spec,
+                directory=directory,
+                log=log,
+                plumbing=plumbing,
+                keepers=Keepers(plumbing.status, make_run_cgroup(directory.id)),
+                start=start_of(spec, directory.id, os.environ),
+                on_output=on_output,
+                spawner_died=self._spawner_is_dead,
+            )
+            undo.pop_all()
+        return run, theirs
+
+    async def _live(self, run: Run, theirs: TheirEnds) -> None:
+        try:
+            await run.live(functools.partial(self._launch, run, theirs))
+        finally:
+            del self._runs[run.id]
+
+    async def _launch(self, run: Run, theirs: TheirEnds) -> None:
+        with contextlib.closing(theirs):
+            spawner = await self._ready_spawner()
+            containment = _containment(run.spec, spawner, os.environ.get(CONTAINMENT_VARIABLE))
+            launch = launch_of(run.spec, run.id, containment, os.environ)
+            await spawner.launch(launch, theirs.fds, run.cgroup_fd)
+
+    # --- the spawner -------------------------------------------------------
+
+    async def _warm_up(self) -> None:
+        # A failure shows again, with a run to report it, when one is started.
+        with contextlib.suppress(SpawnError):
+            await self._ready_spawner()
+
+    async def _ready_spawner(self) -> SpawnerProcess:
+        async with self._spawner_starting:
+            if self._spawner is not None and self._spawner.is_dead():
+                await self._spawner.close()
+                self._spawner = None
+            if self._spawner is None:
+                spawner = SpawnerProcess()
+                try:
+                    await spawner.wait_ready()
+                except BaseException:
+                    await spawner.close()
+                    raise
+                self._spawner = spawner
+            return self._spawner
+
+    def _spawner_is_dead(self) -> bool:
+        return self._spawner is None or self._spawner.is_dead()
+
+    # --- its own life ------------------------------------------------------
+
+    async def _serve(self) -> None:
+        # Clients are answered until the last run is gone, also while we are cancelled.
+        with trio.CancelScope(shield=True) as self._serving:
+            await self._control.serve()
+
+    async def _close(self) -> None:
+        self._closing = True
+        for run in self.live_runs():
+            run.request_stop(
+                reason=Reason.SUPERVISOR_EXIT, detail="its supervisor ended"
+            )
+        for run in list(self._runs.values()):
+            await run.wait(durable=True)
+        self._serving.cancel()
+        self._control.close()
+        async with self._spawner_starting:
+            if self._spawner is not None:
+                await self._spawner.close()
+                self._spawner = None
+
+
+def _containment(spec: RunSpec, spawner: SpawnerProcess, forced: str | None) -> Containment:
+    """How *spec* is held together here: the strongest that there is.
+
+    Raises:
+        SandboxUnavailableError: nothing here keeps the promises of the level it asks for.
+    """
+    if spec.sandbox is Sandbox.NONE:
+        return Containment.SUBREAPER
+    if forced:
+        return Containment(forced)
+    if not spawner.ready.pid_namespace:
+        return Containment.PID_NAMESPACE
+    if spawner.ready.sealed:
+        return Containment.SUBREAPER
+    raise SandboxUnavailableError(
+        f"no pid namespace here ({spawner.ready.pid_namespace}), and the fallback cannot be sealed",
+        "--sandbox none runs it with what there is",
+    )
