@@ -1,0 +1,68 @@
+"""Rules for all tests, and the fixtures that most of them want."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentctl_testkit import AgentctlHome, RollCall, alive, kill_all, new_marker
+from agentctl_testkit_capabilities import Capability
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose needs this machine does not meet."""
+    for mark in item.iter_markers("needs"):
+        for capability in mark.args:
+            if not Capability(capability).here:
+                pytest.skip(f"this machine has no {Capability(capability)}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+    call: pytest.CallInfo[None],  # noqa: ARG001 - the hook's own signature
+) -> Iterator[None]:
+    """Turn a skip that names no missing capability into a failure."""
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    excused = any(
+        not Capability(capability).here
+        for mark in item.iter_markers("needs")
+        for capability in mark.args
+    )
+    if report.skipped and not hasattr(report, "wasxfail") and not excused:
+        report.outcome = "failed"
+        report.longrepr = f"skipped, though this machine could run it: {report.longrepr}"
+    return report  # type: ignore[return-value]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Turn a file that skips itself into a failure."""
+    report: pytest.CollectReport = yield  # type: ignore[assignment]
+    if report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} skips itself: mark its tests with needs() instead"
+    return report  # type: ignore[return-value]
+
+
+@pytest.fixture
+def marker() -> Iterator[str]:
+    """A string for the environment of what is started.  Nothing that carries it may be left."""
+    text = new_marker()
+    yield text
+    if left := alive(text):
+        kill_all(text)
+        pytest.fail(f"left alive by this test: {[str(process) for process in left]}")
+
+
+@pytest.fixture
+def roll_call(tmp_path: Path) -> Iterator[RollCall]:
+    """A FIFO on which the members of a tree report."""
+    with RollCall(tmp_path) as call:
+        yield call
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> AgentctlHome:
+    """A state directory of its own, with the command line for it."""
+    return AgentctlHome(tmp_path / "home")

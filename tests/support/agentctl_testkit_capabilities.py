@@ -1,0 +1,124 @@
+"""What this machine can do, asked of the kernel and not of agentctl.
+
+``@needs(Capability.ROOT)`` is the only way in which a test may be skipped: the
+hook in ``tests/conftest.py`` turns every other skip into a failure.  So a green
+run means that everything ran that this machine can run.
+"""
+
+import ctypes
+import enum
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+_CLONE_NEWNS: Final = 0x0002_0000
+_CLONE_NEWUSER: Final = 0x1000_0000
+_CLONE_NEWPID: Final = 0x2000_0000
+_SYS_LANDLOCK_CREATE_RULESET: Final = 444
+_LANDLOCK_CREATE_RULESET_VERSION: Final = 1
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class Capability(enum.StrEnum):
+    """Something that not every machine has; the text completes "this machine has no ..."."""
+
+    ROOT = "root privileges"
+    ORDINARY_USER = "ordinary user (these tests run as root)"
+    PID_NAMESPACE = "pid namespaces for this user"
+    USER_NAMESPACE = "user namespaces"
+    CGROUP2 = "writable cgroup v2 directory"
+    LANDLOCK_SCOPE = "Landlock with signal scope (ABI 6)"
+    YAMA_OFF = "freedom to ptrace siblings"
+
+    @property
+    def here(self) -> bool:
+        """Whether this machine, and this user, has it."""
+        return _has(self)
+
+
+def needs(*capabilities: Capability) -> pytest.MarkDecorator:
+    """Run the test only where all of *capabilities* are."""
+    return pytest.mark.needs(*capabilities)
+
+
+def cgroup2_mount() -> Path | None:
+    """Where cgroup v2 is mounted, alone or beside version 1."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        if after.split()[0] == "cgroup2":
+            return Path(before.split()[4])
+    return None
+
+
+@functools.cache
+def _has(capability: Capability) -> bool:
+    return _PROBES[capability]()
+
+
+def _succeeds_in_a_child(act: Callable[[], object]) -> bool:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def _unshare(flags: int) -> None:
+    if _libc.unshare(flags) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+
+
+def _user_namespace() -> bool:
+    return _succeeds_in_a_child(lambda: _unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
+
+
+def _pid_namespace() -> bool:
+    user = 0 if os.geteuid() == 0 else _CLONE_NEWUSER
+    return _succeeds_in_a_child(lambda: _unshare(user | _CLONE_NEWPID | _CLONE_NEWNS))
+
+
+def _cgroup2() -> bool:
+    mount = cgroup2_mount()
+    if mount is None:
+        return False
+    directory = mount / f"agentctl-probe-{os.getpid()}"
+    try:
+        directory.mkdir()
+        directory.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _landlock_scope() -> bool:
+    abi = _libc.syscall(
+        _SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _LANDLOCK_CREATE_RULESET_VERSION
+    )
+    return bool(abi >= 6)
+
+
+def _yama_off() -> bool:
+    try:
+        return Path("/proc/sys/kernel/yama/ptrace_scope").read_text().strip() == "0"
+    except FileNotFoundError:
+        return True
+
+
+_PROBES: Final[dict[Capability, Callable[[], bool]]] = {
+    Capability.ROOT: lambda: os.geteuid() == 0,
+    Capability.ORDINARY_USER: lambda: os.geteuid() != 0,
+    Capability.PID_NAMESPACE: _pid_namespace,
+    Capability.USER_NAMESPACE: _user_namespace,
+    Capability.CGROUP2: _cgroup2,
+    Capability.LANDLOCK_SCOPE: _landlock_scope,
+    Capability.YAMA_OFF: _yama_off,
+}
