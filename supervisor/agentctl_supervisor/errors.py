@@ -54,7 +54,7 @@ class UnknownLogVersionError(DamagedRunError):
 
 
 class LogFullError(AgentctlError):
-    """The log takes no more: disk full, quota used up, or a failing disk.  Nothing was half written."""
+    """The log takes no more: disk full, quota used up, a failing disk.  Nothing is half written."""
 
 
 class SpawnError(AgentctlError):
