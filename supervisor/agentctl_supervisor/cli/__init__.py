@@ -1,0 +1,79 @@
+"""The ``agentctl`` command.
+
+`main` never lets a traceback reach a person, and imports only what the command at
+hand needs: ``stop`` must work at once, on a machine that a runaway agent has slowed
+down.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from agentctl_supervisor.cli import arguments, terminal
+from agentctl_supervisor.errors import AgentctlError, UsageError
+
+_EXIT_PIPE: Final = 128 + 13  # as if SIGPIPE had ended us, like every other filter
+_EXIT_INTERRUPTED: Final = 130
+_EXIT_UNEXPECTED: Final = 125
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line *argv* (default: that of this process) and returns its exit code."""
+    terminal.open_standard_streams()
+    try:
+        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+    except AgentctlError as error:
+        tell_error(error)
+        return error.exit_code
+    except BrokenPipeError:
+        # What stdout still buffers cannot be written; at exit, the interpreter would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return _EXIT_PIPE
+    except KeyboardInterrupt:
+        return _EXIT_INTERRUPTED
+    except Exception as error:
+        if os.environ.get("AGENTCTL_DEBUG"):
+            raise
+        tell_error(_translated(error))
+        return _EXIT_UNEXPECTED
+
+
+def _dispatch(argv: list[str]) -> int:
+    command, options = arguments.parse(argv)
+    match command:
+        case "run":
+            from agentctl_supervisor.cli import run_command
+
+            return run_command.run(options)
+        case "stop" | "kill":
+            from agentctl_supervisor.cli import stop_command
+
+            return stop_command.run(options, kill=command == "kill")
+        case "ps":
+            from agentctl_supervisor.cli import ps_command
+
+            return ps_command.run(options)
+        case "show":
+            from agentctl_supervisor.cli import show_command
+
+            return show_command.run(options)
+        case _:
+            terminal.out(arguments.text_for(command, options))
+            return 0
+
+
+def tell_error(error: AgentctlError) -> None:
+    """Two lines on stderr: what is wrong, and what to do about it."""
+    terminal.say(f"error: {terminal.plain(str(error))}")
+    hint = error.hint or ("agentctl help" if isinstance(error, UsageError) else "")
+    if hint:
+        terminal.say(f"hint: {terminal.plain(hint)}")
+
+
+def _translated(error: Exception) -> AgentctlError:
+    hint = "AGENTCTL_DEBUG=1 in the environment shows the traceback"
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        return AgentctlError(f"{where}{error.strerror}", hint=hint)
+    return AgentctlError(f"unexpected {type(error).__name__}: {error}", hint=hint)

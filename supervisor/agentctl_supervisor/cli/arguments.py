@@ -1,0 +1,259 @@
+"""The command line: which commands there are, what they take, what is wrong with it."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn
+
+from agentctl_supervisor.errors import UsageError
+
+HELP: Final = """\
+Run agents and untrusted code in a process tree of their own, and really stop them.
+
+Usage: agentctl COMMAND [OPTIONS]
+
+Start and stop
+  run         Run a program or a Python function, and stay until it ends
+  stop        Stop runs: ask, then SIGTERM, then SIGKILL the whole tree
+  kill        SIGKILL the whole tree now
+Look
+  ps          List runs (-a: finished ones too)
+  show        One run in full: why it ended, its processes, calls and output
+  help        Say more about a command
+
+Examples
+  agentctl run -- python agent.py
+  agentctl run --name nightly --time 10m -- ./agent.sh
+  agentctl stop nightly
+
+RUN is a name, an id, or the start of one.  More: agentctl help COMMAND"""
+
+_DURATION: Final = "a DUR is 500ms, 30s, 2m or 1h30m; a bare number is seconds"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises where argparse would print its usage and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, hint=f"agentctl help {self.prog.rpartition(' ')[2]}")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # noqa: ARG002
+        raise UsageError(
+            message or "wrong use", hint=f"agentctl help {self.prog.rpartition(' ')[2]}"
+        )
+
+
+def _parser(command: str, usage: str, description: str, epilog: str = "") -> _Parser:
+    parser = _Parser(
+        prog=f"agentctl {command}",
+        usage=f"agentctl {command} {usage}",
+        description=description,
+        epilog=epilog,
+        # "--re" must not come to mean something else once there is a second such option.
+        allow_abbrev=False,
+        add_help=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-h", "--help", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "-o",
+        dest="format",
+        choices=("text", "json"),
+        default="text",
+        metavar="json",
+        help="print JSON",
+    )
+    return parser
+
+
+def _run_parser() -> _Parser:
+    parser = _parser(
+        "run",
+        "[OPTIONS] (-- PROGRAM ARG... | module:function | path.py:function)",
+        "Run a program, or a Python function, in a process tree of its own until it ends.\n"
+        "Its output passes through unchanged; a function's value is printed as JSON.\n"
+        "Ctrl-C stops it, a second Ctrl-C kills it.",
+        f"{_DURATION}.\n"
+        "exit code: the program's own, 128+n for signal n, 130 after Ctrl-C, 143 or 137 when\n"
+        "stopped by others, 124 at a limit, 125 if agentctl failed, 126 and 127 if the program\n"
+        "could not be executed or found.",
+    )
+    add = parser.add_argument
+    add("--name", help="a name for the run, unique among those that live")
+    add("--tag", action="append", default=[], metavar="K=V", help="a label; may be repeated")
+    add("--time", metavar="DUR", help="hard limit on the time that it may take (default: none)")
+    add("--grace", metavar="DUR", help="how long it may take to obey when asked to stop (5s)")
+    add("--term-grace", metavar="DUR", help="how long after SIGTERM it is killed (2s)")
+    add("--sandbox", metavar="LEVEL", help="basic (default) or none")
+    add("--python", metavar="PATH", help="the interpreter for a function (default: ours)")
+    add("--input", metavar="JSON|@FILE|-", help="the function's argument")
+    add("-i", dest="stdin", action="store_true", help="pass standard input on (default: none)")
+    add("-q", dest="quiet", action="store_true", help="say nothing of our own")
+    add("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def _stop_parser() -> _Parser:
+    parser = _parser(
+        "stop",
+        "[OPTIONS] RUN...",
+        "Stop runs: ask, wait, SIGTERM, wait, SIGKILL the whole tree, and prove that it is gone.",
+        f"{_DURATION}.\n"
+        "exit code: 0 when all are gone (or were already), 1 if something survives, 4 if there\n"
+        "is no such run.",
+    )
+    add = parser.add_argument
+    add("runs", nargs="*", metavar="RUN")
+    add("--all", action="store_true", help="every run that lives")
+    add("--grace", metavar="DUR", help="how long it may take to obey (default: the run's own)")
+    add("--term-grace", metavar="DUR", help="how long after SIGTERM it is killed")
+    add("--reason", metavar="TEXT", default="", help="why, for the log and the report")
+    return parser
+
+
+def _kill_parser() -> _Parser:
+    parser = _parser("kill", "[OPTIONS] RUN...", "SIGKILL the whole tree of runs now.")
+    parser.add_argument("runs", nargs="*", metavar="RUN")
+    parser.add_argument("--all", action="store_true", help="every run that lives")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="why, for the log")
+    return parser
+
+
+def _ps_parser() -> _Parser:
+    parser = _parser("ps", "[OPTIONS]", "List the runs that live.")
+    parser.add_argument("-a", "--all", action="store_true", help="finished ones too")
+    parser.add_argument("-q", dest="ids", action="store_true", help="only ids")
+    return parser
+
+
+def _show_parser() -> _Parser:
+    parser = _parser("show", "[OPTIONS] RUN", "Show one run in full.")
+    parser.add_argument("runs", nargs="*", metavar="RUN")
+    return parser
+
+
+_PARSERS: Final[dict[str, Callable[[], _Parser]]] = {
+    "run": _run_parser,
+    "stop": _stop_parser,
+    "kill": _kill_parser,
+    "ps": _ps_parser,
+    "show": _show_parser,
+}
+
+
+def parse(argv: list[str]) -> tuple[str, argparse.Namespace]:
+    """The command that *argv* names, and its options.
+
+    ``help`` and ``version`` are commands, too; `text_for` has what they print.
+
+    Raises:
+        UsageError: it makes no sense.
+    """
+    command, rest = (argv[0], argv[1:]) if argv else ("help", [])
+    if command in ("-h", "--help"):
+        command = "help"
+    if command in ("-V", "--version"):
+        command, rest = "version", []
+    if command == "help":
+        topic = next((word for word in rest if not word.startswith("-")), None)
+        if topic is not None and topic != "help":
+            _known(topic)
+        return "help", argparse.Namespace(topic=topic)
+    if command == "version":
+        return command, argparse.Namespace()
+    _known(command)
+    # What follows "--" is nobody's option, and argparse would drop a second "--" of it.
+    before, after = _split(rest)
+    parser = _PARSERS[command]()
+    if _wants_help(command, before):
+        return "help", argparse.Namespace(topic=command)
+    if command == "run":
+        return command, _parse_run(parser, before, after)
+    options, unknown = parser.parse_known_intermixed_args(before)
+    _refuse_unknown(parser, unknown)
+    return command, _take_operands(command, options, after or [])
+
+
+def _known(command: str) -> None:
+    if command not in _PARSERS:
+        guess = closest(command, _PARSERS)
+        raise UsageError(
+            f"no such command: {command[:80]!r}",
+            hint=f"did you mean agentctl {guess}?" if guess else "agentctl help",
+        )
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
+    if "--" not in words:
+        return words, None
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
+
+
+def _wants_help(command: str, words: list[str]) -> bool:
+    if command == "run":
+        # Behind the first word that is no option, -h belongs to somebody else.
+        return bool(words) and words[0] in ("-h", "--help")
+    return "-h" in words or "--help" in words
+
+
+def _parse_run(parser: _Parser, before: list[str], program: list[str] | None) -> argparse.Namespace:
+    options, unknown = parser.parse_known_args(before)
+    _refuse_unknown(parser, unknown)
+    if len(options.rest) > 1 and ":" in options.rest[0]:
+        # agentctl run module:function --time 5s
+        more, unknown = parser.parse_known_args([*before[: -len(options.rest)], *options.rest[1:]])
+        _refuse_unknown(parser, unknown)
+        more.rest = [options.rest[0], *more.rest]
+        options = more
+    options.program = program
+    return options
+
+
+def _refuse_unknown(parser: _Parser, unknown: Sequence[str]) -> None:
+    if not unknown:
+        return
+    word = unknown[0].partition("=")[0]
+    if not word.startswith("-"):
+        parser.error(f"unexpected argument: {word[:80]!r}")
+    known = [option for option in parser._option_string_actions if option != "--help"]  # noqa: SLF001
+    guess = closest(word, known)
+    raise UsageError(
+        f"{parser.prog} has no option {word[:80]!r}",
+        hint=f"did you mean {guess}?" if guess else f"agentctl help {parser.prog.split()[-1]}",
+    )
+
+
+def _take_operands(
+    command: str, options: argparse.Namespace, after: list[str]
+) -> argparse.Namespace:
+    """Adds what came behind ``--``: operands, even if they look like options."""
+    if command != "ps":
+        options.runs = [*options.runs, *after]
+    elif after:
+        raise UsageError(f"unexpected argument: {after[0][:80]!r}", hint=f"agentctl help {command}")
+    return options
+
+
+def text_for(command: str, options: argparse.Namespace) -> str:
+    """What ``help [COMMAND]`` or ``version`` prints."""
+    if command == "version":
+        return f"agentctl {_version()}"
+    if options.topic in (None, "help"):
+        return HELP
+    return _PARSERS[options.topic]().format_help().rstrip()
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("agentctl-supervisor")
+    except PackageNotFoundError:
+        return "(from its source tree)"
+
+
+def closest(word: str, known: Any) -> str | None:
+    """The one of *known* that *word* was probably meant to be."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(known), 1, 0.6)), None)

@@ -1,0 +1,79 @@
+"""Durations as people type and read them: ``500ms``, ``1h30m``, ``2.5`` (seconds)."""
+
+import re
+from typing import Final
+
+from agentctl_supervisor.errors import UsageError
+
+_UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+# Each unit at most once and the big ones first, so that "1m1h" is a slip and not a duration.
+_SHAPE: Final = re.compile(
+    "".join(rf"(?:(?P<{unit}>\d{{1,12}}(?:\.\d{{1,12}})?){unit})?" for unit in _UNITS), re.ASCII
+)
+_BARE: Final = re.compile(r"\d{1,12}(?:\.\d{1,12})?", re.ASCII)
+_TOO_LONG_S: Final = 1e9
+_HINT: Final = "write 500ms, 30s, 2m or 1h30m; a bare number is seconds"
+
+
+def parse_duration(text: str, what: str) -> float:
+    """Seconds of *text*, a duration given for *what* (an option's name).
+
+    Raises:
+        UsageError: it is no duration, or not below 1e9 seconds.
+    """
+    if _BARE.fullmatch(text):
+        seconds = float(text)
+    else:
+        match = _SHAPE.fullmatch(text)
+        if not text or match is None:
+            shown = text if len(text) <= 40 else text[:40] + "..."
+            raise UsageError(f"{what}: not a duration: {shown!r}", hint=_HINT)
+        seconds = sum(
+            float(count) * _UNITS[unit] for unit, count in match.groupdict().items() if count
+        )
+    if seconds >= _TOO_LONG_S:
+        raise UsageError(f"{what}: longer than 30 years", hint=_HINT)
+    return seconds
+
+
+def parse_limit(text: str, what: str) -> float | None:
+    """Like `parse_duration`, for a limit: ``none`` is None, and zero is refused.
+
+    Raises:
+        UsageError: it is neither ``none`` nor a duration above zero.
+    """
+    if text == "none":
+        return None
+    seconds = parse_duration(text, what)
+    if seconds == 0:
+        raise UsageError(
+            f"{what}: 0 would end the run before it starts", hint=f"{what} none for no limit"
+        )
+    return seconds
+
+
+def show_duration(seconds: float) -> str:
+    """*seconds* for people, two figures of it: ``0.01 s``, ``12 s``, ``3m 20s``."""
+    if seconds < 0.1:
+        return f"{max(seconds, 0.0):.2f} s"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    big, small, each = next(
+        (big, small, each)
+        for big, small, each in (("d", "h", 3600), ("h", "m", 60), ("m", "s", 1))
+        if whole >= _UNITS[big]
+    )
+    count, rest = divmod(whole, int(_UNITS[big]))
+    return f"{count}{big} {rest // each}{small}" if rest // each else f"{count}{big}"
+
+
+def show_age(seconds: float) -> str:
+    """*seconds* in a table's column: the biggest unit only."""
+    whole = max(int(seconds), 0)
+    for unit in ("d", "h", "m"):
+        if whole >= _UNITS[unit]:
+            return f"{whole // int(_UNITS[unit])}{unit}"
+    return f"{whole}s"

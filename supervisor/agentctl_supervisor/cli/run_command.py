@@ -1,0 +1,153 @@
+"""``agentctl run``: from the command line to a `RunSpec`, and then to the foreground."""
+
+import argparse
+import os
+import shlex
+import sys
+from typing import Any, Final
+
+import msgspec
+
+from agentctl_protocol.spec import (
+    DEFAULT_GRACE_S,
+    DEFAULT_TERM_GRACE_S,
+    MAX_INPUT_BYTES,
+    RunSpec,
+    SpecError,
+)
+from agentctl_protocol.vocabulary import Sandbox
+from agentctl_supervisor.cli.durations import parse_duration, parse_limit
+from agentctl_supervisor.errors import UsageError
+
+_USAGE_HINT: Final = "agentctl run -- PROGRAM ARG..., or agentctl run module:function"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Executes the command; returns when the run is over."""
+    spec = spec_from(options)
+    from agentctl_supervisor.cli import foreground
+
+    return foreground.run(spec, quiet=options.quiet, as_json=options.format == "json")
+
+
+def spec_from(options: argparse.Namespace) -> RunSpec:
+    """What the command line asks for.
+
+    Raises:
+        UsageError: it cannot be run as it is written.
+    """
+    argv, target = _what(options.rest, options.program)
+    if argv is not None and options.python is not None:
+        raise UsageError("--python goes with a function", hint="name the interpreter after --")
+    if options.stdin and options.input == "-":
+        raise UsageError("-i and --input - both want standard input", hint="--input @FILE")
+    try:
+        return RunSpec(
+            argv=argv,
+            target=target,
+            input=None if options.input is None else _input(options.input),
+            python=options.python,
+            name=options.name,
+            tags=_tags(options.tag),
+            sandbox=_sandbox(options.sandbox),
+            time_s=None if options.time is None else parse_limit(options.time, "--time"),
+            grace_s=_seconds(options.grace, "--grace", DEFAULT_GRACE_S),
+            term_grace_s=_seconds(options.term_grace, "--term-grace", DEFAULT_TERM_GRACE_S),
+            stdin=options.stdin,
+        ).checked()
+    except SpecError as error:
+        raise UsageError(str(error), hint=error.hint) from None
+
+
+def _what(rest: list[str], program: list[str] | None) -> tuple[tuple[str, ...] | None, str | None]:
+    """``(argv, None)`` or ``(None, target)``."""
+    if program is not None:
+        if rest:
+            raise UsageError(
+                f"a function ({rest[0][:80]!r}) and a program cannot both be run", hint=_USAGE_HINT
+            )
+        if not program:
+            raise UsageError("no program after --", hint=_USAGE_HINT)
+        return tuple(program), None
+    if not rest:
+        raise UsageError("nothing to run", hint=_USAGE_HINT)
+    first = rest[0]
+    if ":" not in first:
+        # Taking it for a program would be easy, and "run x.py --time 5s" would then have no limit.
+        line = _shown(rest)
+        hint = f"agentctl run -- {line}"
+        if first.endswith(".py"):
+            hint = f"agentctl run {shlex.quote(first)}:FUNCTION, or agentctl run -- python3 {line}"
+        raise UsageError(f"a program needs -- before it: {first[:80]!r}", hint=hint)
+    if len(rest) > 1:
+        raise UsageError(
+            f"a function takes no arguments here: {rest[1][:80]!r}",
+            hint="--input JSON passes a value",
+        )
+    return None, first
+
+
+def _shown(words: list[str]) -> str:
+    line = shlex.join(words)
+    return line if len(line) <= 200 else shlex.quote(words[0]) + " ..."
+
+
+def _tags(pairs: list[str]) -> dict[str, str]:
+    tags: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"not a tag: {pair[:80]!r}", hint="--tag KEY=VALUE")
+        tags[key] = value
+    return tags
+
+
+def _sandbox(text: str | None) -> Sandbox:
+    if text is None:
+        return Sandbox.BASIC
+    try:
+        return Sandbox(text)
+    except ValueError:
+        raise UsageError(
+            f"no such sandbox level: {text[:80]!r}",
+            hint=f"--sandbox {' or '.join(Sandbox)}",
+        ) from None
+
+
+def _seconds(text: str | None, option: str, default: float) -> float:
+    return default if text is None else parse_duration(text, option)
+
+
+def _input(text: str) -> Any:
+    if text == "-":
+        source, data = "standard input", sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+    elif text.startswith("@"):
+        source, data = text[1:], _read(text[1:])
+    else:
+        source, data = "--input", text.encode("utf-8", "surrogateescape")
+    if len(data) > MAX_INPUT_BYTES:
+        raise UsageError(
+            f"{source}: the input is longer than {MAX_INPUT_BYTES} bytes",
+            hint="pass the path of a file instead",
+        )
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise UsageError(
+            f"{source[:80]}: not JSON: {what}",
+            hint="""quote it for the shell: --input '{"key": 1}', --input '"text"'; or @FILE""",
+        ) from None
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(MAX_INPUT_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the input from {path[:200]!r}: {os.strerror(error.errno or 0)}",
+            hint="--input @FILE reads FILE; without @ it is JSON itself",
+        ) from None
+    except ValueError:
+        raise UsageError("--input: the path holds a NUL byte") from None

@@ -1,0 +1,154 @@
+"""``agentctl stop`` and ``agentctl kill``: several runs at once, with evidence for each."""
+
+import argparse
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from agentctl_protocol.report import SCHEMA
+from agentctl_protocol.vocabulary import EXIT_OK, EXIT_SURVIVORS
+from agentctl_supervisor.cli import tell_error
+from agentctl_supervisor.cli.durations import parse_duration, show_duration
+from agentctl_supervisor.cli.narration import Narrator
+from agentctl_supervisor.cli.terminal import out, out_json, plain
+from agentctl_supervisor.cli.wording import by_whom, called, gone, outcome
+from agentctl_supervisor.client import Client, StopOutcome
+from agentctl_supervisor.errors import AgentctlError, UsageError
+
+
+class _Order(msgspec.Struct, frozen=True):
+    """How the runs are to be ended.  ``told``: progress goes to stderr."""
+
+    kill: bool
+    grace_s: float | None
+    term_grace_s: float | None
+    reason: str
+    told: bool
+
+
+def run(options: argparse.Namespace, *, kill: bool) -> int:
+    """Executes the command."""
+    client = Client()
+    order = _Order(
+        kill=kill,
+        grace_s=_duration(options, "grace"),
+        term_grace_s=_duration(options, "term_grace"),
+        reason=options.reason,
+        told=options.format != "json",
+    )
+    refs = _chosen(client, options, "kill" if kill else "stop")
+    if not refs and order.told:
+        out("nothing is running")
+    results = _end_all(client, refs, order)
+    if not order.told:
+        out_json({"schema": SCHEMA, "runs": [_row(ref, result) for ref, result in results]})
+    return _exit_code([result for _, result in results])
+
+
+def _duration(options: argparse.Namespace, name: str) -> float | None:
+    text = getattr(options, name, None)
+    return None if text is None else parse_duration(text, "--" + name.replace("_", "-"))
+
+
+def _chosen(client: Client, options: argparse.Namespace, command: str) -> list[str]:
+    if options.all and options.runs:
+        raise UsageError("--all and RUN exclude each other", hint=f"agentctl {command} --all")
+    if options.all:
+        return [report.id for report in client.runs()]
+    if not options.runs:
+        raise UsageError(
+            f"which run is to be {'killed' if command == 'kill' else 'stopped'}?",
+            hint=f"agentctl {command} RUN, agentctl {command} --all; agentctl ps lists them",
+        )
+    return list(dict.fromkeys(options.runs))
+
+
+def _end_all(
+    client: Client, refs: Sequence[str], order: _Order
+) -> list[tuple[str, StopOutcome | AgentctlError]]:
+    results: dict[str, StopOutcome | AgentctlError | BaseException] = {}
+
+    def end(ref: str) -> None:
+        try:
+            results[ref] = _end(client, ref, order)
+        except BaseException as error:  # noqa: BLE001 - raised again where somebody can see it
+            results[ref] = error
+
+    threads = [threading.Thread(target=end, args=(ref,), daemon=True) for ref in refs[1:]]
+    for thread in threads:
+        thread.start()
+    if refs:
+        end(refs[0])
+    for thread in threads:
+        thread.join()
+    told = []
+    for ref in refs:
+        result = results[ref]
+        if isinstance(result, BaseException) and not isinstance(result, AgentctlError):
+            raise result
+        told.append((ref, result))
+    return told
+
+
+def _end(client: Client, ref: str, order: _Order) -> StopOutcome | AgentctlError:
+    narrator = Narrator(ref, quiet=not order.told)
+    try:
+        if order.kill:
+            outcome_ = client.kill(ref, reason=order.reason, on_step=narrator)
+        else:
+            outcome_ = client.stop(
+                ref,
+                grace_s=order.grace_s,
+                term_grace_s=order.term_grace_s,
+                reason=order.reason,
+                on_step=narrator,
+            )
+    except AgentctlError as error:
+        if order.told:
+            tell_error(error)
+        return error
+    if order.told:
+        _tell(outcome_)
+    return outcome_
+
+
+def _tell(result: StopOutcome) -> None:
+    try:
+        out(sentence(result))
+    except OSError:
+        # Nobody listens; the other runs are to be stopped all the same.
+        sys.stdout = None  # type: ignore[assignment]
+
+
+def sentence(result: StopOutcome) -> str:
+    """What became of the run, with the evidence."""
+    report = result.report
+    name = called(report)
+    if result.already:
+        return f"{name}: already finished: {outcome(report)}"
+    if not result.gone:
+        left = ", ".join(f"{one.pid} {plain(one.command)}" for one in report.survivor_list[:8])
+        return f"{name}: NOT gone, {gone(report.processes)}; left: {left or 'unknown'}"
+    time = f" after {show_duration(report.duration_s)}" if report.duration_s is not None else ""
+    return f"{name}: {outcome(report)}{by_whom(report)}{time}, {gone(report.processes)}"
+
+
+def _row(ref: str, result: StopOutcome | AgentctlError) -> dict[str, Any]:
+    if isinstance(result, AgentctlError):
+        return {"run": ref, "error": str(result), "hint": result.hint}
+    return {
+        "run": ref,
+        "already": result.already,
+        "gone": result.gone,
+        "report": result.report,
+    }
+
+
+def _exit_code(results: Sequence[StopOutcome | AgentctlError]) -> int:
+    """1 if anything survives; else the code of the first error; else 0."""
+    if any(isinstance(result, StopOutcome) and not result.gone for result in results):
+        return EXIT_SURVIVORS
+    return next((r.exit_code for r in results if isinstance(r, AgentctlError)), EXIT_OK)

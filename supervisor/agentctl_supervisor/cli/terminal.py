@@ -1,0 +1,115 @@
+"""What goes to a person's terminal, and never more than it should.
+
+Names of processes, arguments, output and error texts come from code that nobody
+trusts.  Nothing of them may move the cursor, change a title or hide a line.
+"""
+
+import os
+import re
+import sys
+from typing import Final, TextIO
+
+# CSI and OSC/DCS/APC/PM/SOS sequences (ECMA-48), then any other two-byte escape.
+_ESCAPES: Final = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|\x9b[0-?]*[ -/]*[@-~]"
+    r"|\x1b[\]PX^_].*?(?:\x1b\\|\x07|\x9c|$)"
+    r"|\x1b[ -/]*[0-~]?",
+    re.DOTALL,
+)
+
+
+def plain(text: str) -> str:
+    """*text* on one line: without control sequences, ``?`` for what a terminal could act upon."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = _ESCAPES.sub("", text)
+    return "".join(
+        # Format characters (bidirectional overrides among them) are not printable either.
+        " " if char in "\t\r\n" else char if char.isprintable() else "?"
+        for char in text
+    )
+
+
+def width(text: str) -> int:
+    """Columns that *text*, which is plain, takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(
+        0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text
+    )
+
+
+def clip(text: str, columns: int) -> str:
+    """*text* made plain, cut to *columns* with ``...`` at the end if it was longer."""
+    text = plain(text)
+    if width(text) <= columns:
+        return text
+    room = max(columns - 3, 0)
+    while width(text) > room:
+        text = text[: room if len(text) > room else -1]
+    return text + "..."[:columns]
+
+
+def line_width() -> int:
+    """Columns for a line: those of the terminal, but at most 80."""
+    try:
+        columns = os.get_terminal_size(1).columns
+    except OSError:
+        return 80
+    return min(columns, 80) if columns >= 40 else 80
+
+
+def open_standard_streams() -> None:
+    """Makes descriptors 0, 1 and 2 exist, and printing never fail for a character.
+
+    A closed descriptor would be given to the first file that is opened: a log
+    record would end up in what somebody takes for our output.
+    """
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            # The lowest free number is taken, which is *fd*: those below it are open by now.
+            os.open(os.devnull, os.O_RDWR)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def say(text: str) -> None:
+    """Writes *text* and a newline to stderr at once; a stderr that is gone is no error.
+
+    What we say there is never the reason for which a run is or is not stopped.
+    """
+    _write(sys.stderr, text + "\n")
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    try:
+        if stream is not None:
+            stream.write(text)
+            stream.flush()
+    except (OSError, ValueError):
+        pass
+
+
+def out(text: str) -> None:
+    """Writes *text* and a newline to stdout.
+
+    Raises:
+        BrokenPipeError: nobody reads any more.
+        OSError: it could not be written.
+    """
+    if sys.stdout is not None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
+def out_json(value: object) -> None:
+    """Writes *value* to stdout as indented JSON."""
+    import msgspec
+
+    out(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

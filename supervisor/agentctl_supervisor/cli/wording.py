@@ -1,0 +1,92 @@
+"""The words in which a report is told to people.  Pure: reports in, text out."""
+
+import signal as signals
+from datetime import datetime
+from typing import Final
+
+from agentctl_protocol.report import Processes, Report
+from agentctl_protocol.vocabulary import LIMIT_REASONS, Reason, Result, Rung
+from agentctl_supervisor.cli.durations import show_duration
+from agentctl_supervisor.cli.terminal import plain
+
+RUNG_WORDS: Final = {
+    Rung.ASKED: "asked to end",
+    Rung.SIGTERM: "SIGTERM",
+    Rung.SIGKILL: "SIGKILL",
+}
+_LIMIT_WORDS: Final = {Reason.CPU: "CPU time limit", Reason.PIDS: "process limit"}
+
+
+def called(report: Report) -> str:
+    """What a person calls the run: its name, else its id."""
+    return plain(report.name or report.id)
+
+
+def outcome(report: Report) -> str:
+    """State or result in a few words: ``running``, ``failed (exit 3)``, ``time limit``."""
+    if report.result is None:
+        return str(report.state)
+    if report.result is Result.LIMIT and report.reason in LIMIT_REASONS:
+        return _LIMIT_WORDS.get(report.reason, f"{report.reason} limit")
+    if report.result is Result.FAILED:
+        return f"failed ({_failure(report)})"
+    return str(report.result)
+
+
+def _failure(report: Report) -> str:
+    if report.signal is not None:
+        return signal_name(report.signal)
+    if report.reason is Reason.EXIT or report.reason is None:
+        return f"exit {report.exit_code}"
+    return str(report.reason)
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV`` for 11."""
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def by_whom(report: Report) -> str:
+    """`` by user`` and the like, or nothing for a run that ended by itself."""
+    if report.actor is None or report.result not in (Result.STOPPED, Result.TERMINATED):
+        return ""
+    kind, who = plain(report.actor.kind), plain(report.actor.id)
+    if kind == "terminal":
+        return " from its terminal"
+    if kind == "uid":
+        return f" by uid {who}"
+    return f" by {kind} {who}".rstrip()
+
+
+def gone(processes: Processes) -> str:
+    """The evidence: ``4 of 4 processes gone``."""
+    dead = processes.seen - processes.survivors
+    if processes.seen == 0:
+        return "no process left" if not processes.survivors else f"{processes.survivors} left"
+    noun = "process" if processes.seen == 1 else "processes"
+    return f"{dead} of {processes.seen} {noun} gone"
+
+
+def took(report: Report, now: datetime) -> float:
+    """Seconds that the run has lasted, or lasted in all."""
+    if report.duration_s is not None:
+        return report.duration_s
+    return max(
+        ((report.ended_at or now) - (report.started_at or report.created_at)).total_seconds(), 0
+    )
+
+
+def summary(report: Report, now: datetime) -> str:
+    """One line for the end of a run: result, reason, time, evidence."""
+    parts = [f"{called(report)} {outcome(report)}{by_whom(report)}"]
+    if report.result is not Result.REFUSED:
+        parts[0] += f" after {show_duration(took(report, now))}"
+    why = plain(report.detail or report.error)
+    if why:
+        parts.append(why if len(why) <= 200 else why[:197] + "...")
+    if report.result is not Result.REFUSED:
+        parts.append(gone(report.processes))
+    return ", ".join(parts)

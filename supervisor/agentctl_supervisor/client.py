@@ -1,0 +1,282 @@
+"""`Client`: looks at runs and stops them, from any program and any thread.
+
+It imports no event loop and starts no process.  It asks the supervisor that
+holds a run; where that one is dead it finishes its work (`recovery`), and where
+it does not answer it acts in its place (`outside_stop`).
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
+
+import msgspec
+
+from agentctl_protocol.control import (
+    MAX_CONTROL_FRAME,
+    PING_TIMEOUT_S,
+    Done,
+    Failed,
+    KillRequest,
+    Ping,
+    Pong,
+    Reply,
+    Request,
+    Step,
+    StopRequest,
+)
+from agentctl_protocol.errors import ProtocolError
+from agentctl_protocol.framing import FrameBuffer, frame
+from agentctl_protocol.records import Created
+from agentctl_protocol.report import Report
+from agentctl_supervisor import log_watch, outside_stop, process_tree, recovery
+from agentctl_supervisor.errors import AgentctlError, SupervisorGoneError
+from agentctl_supervisor.log_reader import LogReader
+from agentctl_supervisor.run_directory import Home, RunDirectory
+
+OnStep: TypeAlias = Callable[[Step], None]
+
+_SILENCE_S: Final = 1.0
+"""Seconds without a word during a stop, after which the supervisor is pinged again."""
+_ATTEMPTS: Final = 5
+_REPLY: Final = msgspec.msgpack.Decoder(Reply)
+
+
+class StopOutcome(msgspec.Struct, frozen=True):
+    """What a stop came to.
+
+    ``already``: the run was over before.  ``gone``: proven that no process of it is alive.
+    """
+
+    report: Report
+    already: bool = False
+    gone: bool = True
+
+
+class Client:
+    """The runs of this user, as every command and every other program may see and stop them.
+
+    Thread-safe: it keeps no state but *home*, the state directory (default: that of
+    the environment, `Home.open`).
+    """
+
+    def __init__(self, home: str | os.PathLike[str] | None = None) -> None:
+        self._home = None if home is None else os.fspath(home)
+
+    def __repr__(self) -> str:
+        return f"Client({self._home!r})"
+
+    def runs(
+        self, *, finished: bool = False, on_damaged: Callable[[AgentctlError], None] | None = None
+    ) -> list[Report]:
+        """Reports of the live runs, and of the *finished* ones if wanted; oldest first.
+
+        Runs whose supervisor died are finished on the way.  A directory that cannot be
+        read is given to *on_damaged* and does not hide the others.
+        """
+        reports = []
+        for directory in self._open_home().runs():
+            try:
+                report = recovery.current(directory)
+            except AgentctlError as error:
+                if on_damaged is not None:
+                    on_damaged(error)
+                continue
+            if finished or not report.finished:
+                reports.append(report)
+        return reports
+
+    def show(self, ref: str) -> Report:
+        """The report of run *ref*, a name, an id, or the unique beginning of one.
+
+        Raises:
+            NoSuchRunError, AmbiguousRunError, DamagedRunError, StateDirectoryError.
+        """
+        return recovery.current(self.directory(ref))
+
+    def directory(self, ref: str) -> RunDirectory:
+        """Where run *ref* is kept.
+
+        Raises:
+            NoSuchRunError, AmbiguousRunError, StateDirectoryError.
+        """
+        return self._open_home().find(ref)
+
+    def stop(
+        self,
+        ref: str,
+        *,
+        grace_s: float | None = None,
+        term_grace_s: float | None = None,
+        reason: str = "",
+        on_step: OnStep | None = None,
+    ) -> StopOutcome:
+        """Ends run *ref* by the ladder and returns when it is over.
+
+        Graces of None are those of the run.  *on_step* hears of each rung as it is taken.
+        Stopping a finished run is no error.
+
+        Raises:
+            NoSuchRunError, AmbiguousRunError, DamagedRunError, StateDirectoryError.
+            SupervisorGoneError: the run could not be ended; the text says why.
+        """
+        directory = self.directory(ref)
+        request = StopRequest(directory.id, grace_s, term_grace_s, reason[:4096])
+        return _Ending(directory, request, on_step).run()
+
+    def kill(self, ref: str, *, reason: str = "", on_step: OnStep | None = None) -> StopOutcome:
+        """SIGKILLs all of run *ref* and returns when it is over.  Else like `stop`."""
+        directory = self.directory(ref)
+        return _Ending(directory, KillRequest(directory.id, reason[:4096]), on_step).run()
+
+    def _open_home(self) -> Home:
+        environ = dict(os.environ)
+        if self._home is not None:
+            environ["AGENTCTL_HOME"] = self._home
+        return Home.open(environ, create=False)
+
+
+class _Ending:
+    """One stop or kill of one run, from whoever can do it."""
+
+    def __init__(
+        self, directory: RunDirectory, request: StopRequest | KillRequest, on_step: OnStep | None
+    ) -> None:
+        self._directory = directory
+        self._request = request
+        self._on_step = on_step or (lambda _step: None)
+
+    def run(self) -> StopOutcome:
+        """Returns when the run is over, or raises."""
+        detail = ""
+        for attempt in range(_ATTEMPTS):
+            over = self._over(already=attempt == 0)
+            if over is not None:
+                return over
+            # The record follows the lock at once, unless the supervisor froze in between.
+            created = log_watch.wait_for(
+                os.fspath(self._directory.path),
+                lambda: created_record(self._directory),
+                PING_TIMEOUT_S,
+            )
+            if created is None or not answers(created.socket):
+                # Whether it is frozen is known only after half a second: `run_log` relies on it.
+                if created is not None and _dies(created):
+                    continue  # its lock is free by now
+                return self._from_outside()
+            try:
+                return self._ask(created.socket)
+            except _SupervisorLeftError as error:
+                detail = str(error)
+        raise SupervisorGoneError(
+            f"{self._directory.id}: {detail or 'its supervisor comes and goes'}",
+            hint=f"agentctl show {self._directory.id}",
+        )
+
+    def _over(self, *, already: bool) -> StopOutcome | None:
+        """The outcome, if the run is over or nobody holds it any more."""
+        report = self._directory.read_report()
+        if report is None and not self._directory.is_held():
+            report = recovery.recover(self._directory)
+        if report is None:
+            return None
+        return StopOutcome(report, already, report.processes.survivors == 0)
+
+    def _ask(self, path: str) -> StopOutcome:
+        for reply in converse(path, self._request):
+            match reply:
+                case Step():
+                    self._on_step(reply)
+                case Done(report, already):
+                    return StopOutcome(report, already, report.processes.survivors == 0)
+                case Failed(detail):
+                    # It may have ended since: then its report is there on the next look.
+                    raise _SupervisorLeftError(detail)
+                case None if not answers(path):
+                    raise _SupervisorLeftError("its supervisor stopped answering")
+                case _:
+                    pass
+        raise _SupervisorLeftError("its supervisor hung up")
+
+    def _from_outside(self) -> StopOutcome:
+        request = self._request
+        kill = isinstance(request, KillRequest)
+        done = outside_stop.stop_from_outside(
+            self._directory,
+            kill=kill,
+            term_grace_s=None if isinstance(request, KillRequest) else request.term_grace_s,
+            reason=request.reason,
+            on_step=self._on_step,
+        )
+        # It may have come back to life, or died, and then its word is the last one.
+        return self._over(already=False) or StopOutcome(done.report, gone=done.gone)
+
+
+class _SupervisorLeftError(Exception):
+    """The supervisor cannot, or does not, finish what it was asked."""
+
+
+def answers(path: str) -> bool:
+    """Whether a supervisor at the socket *path* answers a ping in time."""
+    deadline = time.monotonic() + PING_TIMEOUT_S
+    for reply in converse(path, Ping(), silence_s=PING_TIMEOUT_S):
+        if isinstance(reply, Pong):
+            return True
+        if reply is None or time.monotonic() >= deadline:
+            return False
+    return False
+
+
+def converse(
+    path: str, request: Request, *, silence_s: float = _SILENCE_S
+) -> Iterator[Reply | None]:
+    """The replies to *request*; None for each *silence_s* seconds without one.
+
+    Ends when the supervisor hangs up, cannot be reached or says what is no reply.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        # A connect waits, too, when a stuck supervisor's queue of connections is full.
+        connection.settimeout(silence_s)
+        try:
+            connection.connect(path)
+            connection.sendall(frame(msgspec.msgpack.encode(request)))
+        except TimeoutError:
+            yield None
+            return
+        except OSError:
+            return
+        frames = FrameBuffer(MAX_CONTROL_FRAME)
+        while True:
+            try:
+                data = connection.recv(1 << 16)
+                bodies = frames.receive(data)
+                replies = [_REPLY.decode(body) for body in bodies]
+            except TimeoutError:
+                yield None
+                continue
+            except (OSError, ProtocolError, msgspec.DecodeError):
+                return
+            yield from replies
+            if not data:
+                return
+
+
+def created_record(directory: RunDirectory) -> Created | None:
+    """The first record of the run's log, or None while there is none."""
+    for record in LogReader(directory.path):
+        return record.body if isinstance(record.body, Created) else None
+    return None
+
+
+def _dies(created: Created) -> bool:
+    """Whether the supervisor of *created* is dead, or is within the time of a ping."""
+    if created.boot_id != process_tree.boot_id():
+        return True
+    pidfd = process_tree.open_pidfd(created.supervisor)
+    if pidfd is None:
+        return True
+    try:
+        return outside_stop.wait_gone([pidfd], PING_TIMEOUT_S)
+    finally:
+        os.close(pidfd)

@@ -1,0 +1,286 @@
+"""Stops a run whose supervisor is alive but does not answer: frozen, or stuck.
+
+First the intent is written and synced, so that the decision is on disk before its
+effect and the holder, when it goes on, finds one stop and not a mystery.  Then
+the run's own keepers do the work.  The log is not touched: it has one writer, and
+that one is not us.  Nor is the supervisor killed: it may hold other runs.
+
+The agent cannot be asked to end, since the channel is the supervisor's: the ladder
+begins at SIGTERM.
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final, Self
+
+import msgspec
+
+from agentctl_protocol.control import PING_TIMEOUT_S, Step
+from agentctl_protocol.records import ContainedRecord, Created, Stop
+from agentctl_protocol.report import Actor, LadderStep, Processes, Report, Survivor
+from agentctl_protocol.spawning import ProcessIdentity
+from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung, State
+from agentctl_supervisor import log_watch, process_tree
+from agentctl_supervisor.errors import SupervisorStuckError
+from agentctl_supervisor.log_reader import LogReader
+from agentctl_supervisor.reconcile import Fold
+from agentctl_supervisor.run_directory import RunDirectory
+
+TERMINATE_SIGNAL: Final = signal.SIGUSR1
+"""Tells a warden what `spawning.Terminate` tells it."""
+KILL_SIGNAL: Final = signal.SIGUSR2
+"""Tells a warden what `spawning.Kill` tells it."""
+
+_EMPTY_WITHIN_S: Final = 10.0
+_WARDEN_ALONE_S: Final = 1.0
+"""How long the warden may sweep before its run's members are also killed one by one."""
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A rung as it is climbed from outside.
+
+    ``warden`` gets this signal; ``root`` and ``cgroup``: they are killed directly, too,
+    because a warden can be frozen as well.  Then the tree has ``wait_s`` seconds.
+    """
+
+    rung: Rung
+    warden: signal.Signals
+    wait_s: float
+    root: bool = False
+    cgroup: bool = False
+
+
+def plan(contained: ContainedRecord, stop: Stop) -> list[Move]:
+    """The moves that end the run of *contained* as *stop* wants it, in order."""
+    terminate = Move(Rung.SIGTERM, TERMINATE_SIGNAL, stop.term_grace_s)
+    kill = Move(
+        Rung.SIGKILL,
+        KILL_SIGNAL,
+        _EMPTY_WITHIN_S,
+        # Without a pid namespace the root's end does not take the others with it: they
+        # would scatter to the warden just when it enumerates them.
+        root=contained.containment is Containment.PID_NAMESPACE,
+        cgroup=bool(contained.cgroup),
+    )
+    return [kill] if stop.kill else [terminate, kill]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What was seen of a run while it was stopped from outside."""
+
+    ladder: tuple[LadderStep, ...]
+    processes: Processes
+    survivors: tuple[Survivor, ...]
+    ended_at: datetime
+
+
+def told(report: Report, stop: Stop, seen: Seen) -> Report:
+    """*report*, that of the log so far, with *stop* and what was *seen*: for people.
+
+    What the log had decided before stays decided; the holder will say the same.
+    """
+    decided = report.result is not None
+    gone = not seen.survivors
+    began = report.started_at or report.created_at
+    return msgspec.structs.replace(
+        report,
+        state=State.FINISHED if gone else State.STOPPING,
+        result=report.result if decided else stop.result,
+        reason=report.reason if decided else stop.reason,
+        detail=report.detail if decided else stop.detail,
+        actor=report.actor if decided else stop.actor,
+        ladder=report.ladder + seen.ladder,
+        processes=seen.processes,
+        survivor_list=seen.survivors,
+        ended_at=report.ended_at or (seen.ended_at if gone else None),
+        duration_s=(seen.ended_at - began).total_seconds() if gone else None,
+    )
+
+
+class OutsideStop(msgspec.Struct, frozen=True):
+    """What a stop from outside came to."""
+
+    report: Report
+    gone: bool
+
+
+def stop_from_outside(
+    directory: RunDirectory,
+    *,
+    kill: bool,
+    term_grace_s: float | None,
+    reason: str,
+    on_step: Callable[[Step], None],
+) -> OutsideStop:
+    """Ends the run of *directory* in its supervisor's place and returns when that is proven.
+
+    Raises:
+        SupervisorStuckError: the supervisor froze while it was starting the run, so that
+            nobody knows yet what there is to kill.
+    """
+    spec = directory.read_spec()
+    wanted = Stop(
+        result=Result.STOPPED,
+        reason=Reason.USER,
+        detail=reason,
+        actor=Actor("uid", _who()),
+        grace_s=0.0,
+        term_grace_s=spec.term_grace_s if term_grace_s is None else term_grace_s,
+        kill=kill,
+        intent=True,
+    )
+    stop = wanted
+    if not directory.write_intent(wanted):
+        # Somebody's stop stands already.  We join it, at our own pace.
+        stop = directory.read_intent() or wanted
+    contained = log_watch.wait_for(
+        os.fspath(directory.path), lambda: _contained(directory), PING_TIMEOUT_S
+    )
+    if contained is None:
+        raise SupervisorStuckError(
+            f"{directory.id} is not stopped: its supervisor does not answer and has not"
+            " said yet what it started",
+            hint=_end_supervisor(directory),
+        )
+    fold = Fold(directory.id, spec)
+    for record in LogReader(directory.path):
+        fold.apply(record)
+    with _Grip(contained) as grip:
+        seen = grip.climb(plan(contained, wanted), on_step)
+    return OutsideStop(told(fold.report(), stop, seen), not seen.survivors)
+
+
+class _Grip:
+    """Descriptors of a run's keepers; they cannot come to mean another process."""
+
+    def __init__(self, contained: ContainedRecord) -> None:
+        self._contained = contained
+        self._warden = process_tree.open_pidfd(contained.warden)
+        self._root = process_tree.open_pidfd(contained.root)
+        self._known: dict[ProcessIdentity, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pidfd in (self._warden, self._root):
+            if pidfd is not None:
+                os.close(pidfd)
+
+    def climb(self, moves: Sequence[Move], on_step: Callable[[Step], None]) -> Seen:
+        ladder: list[LadderStep] = []
+        killed = 0
+        for move in moves:
+            alive = len(self._look())
+            if not alive and ladder:
+                break
+            on_step(Step(step=move.rung, processes=alive, left_s=move.wait_s))
+            at = datetime.now(UTC)
+            empty = self._make(move)
+            answered = "yes" if empty else "no"
+            ladder.append(LadderStep(move.rung, at, answered))
+            on_step(Step(answered=answered))
+            if move.rung is Rung.SIGKILL:
+                killed = alive
+        survivors = tuple(Survivor(who.pid, self._known[who]) for who in self._look())
+        counts = Processes(len(self._known), killed - len(survivors), len(survivors))
+        return Seen(tuple(ladder), counts, survivors, datetime.now(UTC))
+
+    def _make(self, move: Move) -> bool:
+        """Executes *move*; whether the tree was empty in time."""
+        if self._warden is not None:
+            process_tree.send_signal(self._warden, move.warden)
+            # Only SIGKILL and this one reach a warden that somebody stopped.
+            process_tree.send_signal(self._warden, signal.SIGCONT)
+        if move.root and self._root is not None:
+            process_tree.send_signal(self._root, signal.SIGKILL)
+        if move.cgroup:
+            _kill_cgroup(self._contained.cgroup)
+        if move.rung is not Rung.SIGKILL:
+            return wait_gone(self._keepers(), move.wait_s)
+        deadline = time.monotonic() + move.wait_s
+        wait_gone(self._keepers(), min(_WARDEN_ALONE_S, move.wait_s))
+        while (left := self._look()) and (left_s := deadline - time.monotonic()) > 0:
+            _kill_each(left, left_s)
+        return not left
+
+    def _keepers(self) -> list[int]:
+        """Whose end proves that of the tree: the warden outlives its run."""
+        return [fd for fd in (self._root, self._warden) if fd is not None]
+
+    def _look(self) -> list[ProcessIdentity]:
+        alive = process_tree.members(self._contained)
+        for who in alive:
+            if who not in self._known:
+                self._known[who] = process_tree.command_line(who.pid)
+        return alive
+
+
+def wait_gone(pidfds: Sequence[int], timeout_s: float) -> bool:
+    """Whether all of *pidfds* are dead, or are within *timeout_s* seconds."""
+    deadline = time.monotonic() + timeout_s
+    alive = set(pidfds)
+    poll = select.poll()
+    for pidfd in alive:
+        poll.register(pidfd, select.POLLIN)
+    while alive:
+        for pidfd, _ in poll.poll(max(deadline - time.monotonic(), 0) * 1000):
+            poll.unregister(pidfd)
+            alive.discard(pidfd)
+        if time.monotonic() >= deadline:
+            break
+    return not alive
+
+
+def _kill_each(members: Sequence[ProcessIdentity], timeout_s: float) -> None:
+    """SIGKILLs each of *members* and waits until they are dead, or for *timeout_s* seconds."""
+    pidfds = [fd for who in members if (fd := process_tree.open_pidfd(who)) is not None]
+    try:
+        for pidfd in pidfds:
+            process_tree.send_signal(pidfd, signal.SIGKILL)
+        wait_gone(pidfds, timeout_s)
+    finally:
+        for pidfd in pidfds:
+            os.close(pidfd)
+
+
+def _kill_cgroup(path: str) -> None:
+    try:
+        with open(os.path.join(path, "cgroup.kill"), "w") as file:
+            file.write("1")
+    except OSError:
+        # Gone with its last member, or a kernel before 5.14: the keepers have their signals.
+        pass
+
+
+def _contained(directory: RunDirectory) -> ContainedRecord | None:
+    for record in LogReader(directory.path):
+        if isinstance(record.body, ContainedRecord):
+            return record.body
+    return None
+
+
+def _end_supervisor(directory: RunDirectory) -> str:
+    for record in LogReader(directory.path):
+        if isinstance(record.body, Created):
+            pid = record.body.supervisor.pid
+            return (
+                f"the stop is recorded; kill -CONT {pid} lets the supervisor go on,"
+                f" kill -KILL {pid} ends all its runs"
+            )
+    return "the stop is recorded and holds as soon as its supervisor goes on"
+
+
+def _who() -> str:
+    """``0 (root)``: who runs this program, for the record."""
+    uid = os.getuid()
+    import pwd
+
+    try:
+        return f"{uid} ({pwd.getpwuid(uid).pw_name})"
+    except KeyError:
+        return str(uid)
