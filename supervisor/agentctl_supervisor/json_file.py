@@ -1,0 +1,116 @@
+"""JSON files of a run: written whole or not at all, read with a bound.
+
+A file appears under its name only when all of it is on the disk, so that nobody
+ever reads half of one.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from agentctl_supervisor.errors import DamagedRunError
+
+_T = TypeVar("_T")
+
+_READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def read_json(path: Path, kind: type[_T], max_bytes: int) -> _T | None:
+    """The *kind* in the file, or None if there is no such file.
+
+    Raises:
+        DamagedRunError: it cannot be read, is longer than *max_bytes*, or holds something else.
+    """
+    try:
+        fd = os.open(path, _READ_FLAGS)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _damaged(path, error.strerror or "cannot be opened") from None
+    try:
+        with open(fd, "rb") as file:
+            data = file.read(max_bytes + 1)
+    except OSError as error:
+        raise _damaged(path, error.strerror or "cannot be read") from None
+    if len(data) > max_bytes:
+        raise _damaged(path, f"longer than {max_bytes:,} bytes")
+    try:
+        return _decode(data, kind)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, " ".join(str(error).split())[:200] or type(error).__name__) from None
+
+
+def write_new_json(path: Path, value: object, *, durable: bool = True) -> bool:
+    """Write *value* to a new file; False if there is one of this name already.
+
+    With *durable* it and its name are on the disk when this returns.
+
+    Raises:
+        OSError: it cannot be written; nothing is left of it.
+    """
+    data = _encode(value)
+    with _temporary(path, data, durable=durable) as temporary:
+        try:
+            # link(2), unlike rename(2), never replaces what is there.
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+    if durable:
+        sync_directory(path.parent)
+    return True
+
+
+def sync_directory(path: Path) -> None:
+    """Bring the names in the directory *path* onto the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _temporary(path: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    fd = os.open(temporary, _WRITE_FLAGS, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(fd)
+        yield temporary
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
+def _encode(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        # An argument or path that is not UTF-8 is a str with lone surrogates in Python (PEP
+        # 383).  msgspec refuses those; the standard library writes them as escapes.
+        return json.dumps(msgspec.to_builtins(value, str_keys=True)).encode()
+
+
+def _decode(data: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        if b"\\ud" not in data:
+            raise
+    return msgspec.convert(json.loads(data), type=kind)
+
+
+def _damaged(path: Path, why: str) -> DamagedRunError:
+    return DamagedRunError(f"{path} is damaged: {why}", "restore the file, or remove the run")
