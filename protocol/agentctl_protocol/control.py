@@ -38,29 +38,20 @@ class StopRequest(_Control, frozen=True, tag="stop"):
     run: _Text
     grace_s: Seconds | None = None
     term_grace_s: Seconds | None = None
-    reason: #: A frame may carry a whole report, whose text, value and checkpoint are up to 1 MiB each.
-MAX_CONTROL_FRAME: Final = 16 << 20
-
-_Text = ""
+    reason: _Text = ""
 
 
 class KillRequest(_Control, frozen=True, tag="kill"):
     """SIGKILL this run's whole tree now."""
 
     run: _Text
-    reason: #: A frame may carry a whole report, whose text, value and checkpoint are up to 1 MiB each.
-MAX_CONTROL_FRAME: Final = 16 << 20
-
-_Text = ""
+    reason: _Text = ""
 
 
 class StatusRequest(_Control, frozen=True, tag="status"):
     """What is known of this run, or (empty) of all live runs here."""
 
-    run: #: A frame may carry a whole report, whose text, value and checkpoint are up to 1 MiB each.
-MAX_CONTROL_FRAME: Final = 16 << 20
-
-_Text = ""
+    run: _Text = ""
 
 
 Request: TypeAlias = Ping | StopRequest | KillRequest | StatusRequest
