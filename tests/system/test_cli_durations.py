@@ -38,7 +38,8 @@ def test_a_duration_is_understood(text: str, seconds: float) -> None:
     "text",
     [
         *("", " ", "s", "1x", "1 s", "-1", "-1s", "+1", "1s1h", "1s1s", "1m1h", "1e3", "inf"),
-        *("nan", "1.", ".5", "1..5s", "\N{ARABIC-INDIC DIGIT ONE}s", "9" * 300, "1s\n", "--", "1h 30m", "1_0", "none"),
+        *("nan", "1.", ".5", "1..5s", "9" * 300, "1s\n", "--", "1h 30m", "1_0", "none"),
+        "\N{ARABIC-INDIC DIGIT ONE}s",
     ],
 )
 def test_what_is_no_duration_is_refused_with_a_hint(text: str) -> None:

@@ -1,0 +1,174 @@
+"""Stopping a run whose supervisor is frozen or dead."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from agentctl_protocol.records import ContainedRecord, Stop
+from agentctl_protocol.report import Actor, Report
+from agentctl_protocol.spawning import ProcessIdentity
+from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung, State
+from agentctl_supervisor.log_reader import LogReader
+from agentctl_supervisor.outside_stop import (
+    KILL_SIGNAL,
+    TERMINATE_SIGNAL,
+    Move,
+    Seen,
+    plan,
+    told,
+    wait_gone,
+)
+from agentctl_testkit import AgentctlHome, alive, is_alive, wait_until_gone
+
+_STOP = Stop(
+    result=Result.STOPPED,
+    reason=Reason.USER,
+    detail="",
+    actor=Actor("uid", "0 (root)"),
+    grace_s=0.0,
+    term_grace_s=2.0,
+)
+_IDENTITY = ProcessIdentity(1, 1)
+
+
+def _contained(containment: Containment, cgroup: str = "") -> ContainedRecord:
+    return ContainedRecord(_IDENTITY, _IDENTITY, containment, None, cgroup)
+
+
+def test_the_ladder_begins_at_sigterm() -> None:
+    """The channel is the frozen supervisor's, so that nobody can ask."""
+    moves = plan(_contained(Containment.PID_NAMESPACE), _STOP)
+    assert moves[0] == Move(Rung.SIGTERM, TERMINATE_SIGNAL, 2.0)
+    assert [move.rung for move in moves] == [Rung.SIGTERM, Rung.SIGKILL]
+
+
+@pytest.mark.parametrize("containment", list(Containment))
+@pytest.mark.parametrize("cgroup", ["", "/sys/fs/cgroup/x"])
+def test_a_kill_uses_all_that_holds_the_run(containment: Containment, cgroup: str) -> None:
+    """Init's end takes a namespace with it; without one the warden must be there to sweep."""
+    (move,) = plan(
+        _contained(containment, cgroup),
+        Stop(_STOP.result, _STOP.reason, "", _STOP.actor, 0.0, 2.0, kill=True),
+    )
+    assert (move.rung, move.warden) == (Rung.SIGKILL, KILL_SIGNAL)
+    assert move.root == (containment is Containment.PID_NAMESPACE)
+    assert move.cgroup == bool(cgroup)
+
+
+def test_what_the_log_had_decided_stays_decided() -> None:
+    """A run that had ended by itself is not said to have been stopped."""
+    from datetime import UTC, datetime
+
+    now = datetime.now(UTC)
+    done = Report(
+        id="r-abcdefgh",
+        state=State.RUNNING,
+        result=Result.FAILED,
+        reason=Reason.EXIT,
+        exit_code=3,
+        created_at=now,
+    )
+    from agentctl_protocol.report import Processes
+
+    report = told(done, _STOP, Seen((), Processes(seen=1), (), now))
+    assert (report.result, report.reason, report.state) == (
+        *(Result.FAILED, Reason.EXIT, State.FINISHED),
+    )
+
+
+def test_waiting_for_processes_ends_with_the_last_of_them() -> None:
+    """Or with the time."""
+    process = subprocess.Popen(["sleep", "60"])
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        assert not wait_gone([pidfd], 0.05)
+        process.kill()
+        assert wait_gone([pidfd], 10)
+        assert wait_gone([], 0)
+    finally:
+        process.wait()
+        os.close(pidfd)
+
+
+@pytest.fixture(params=["pid-namespace", "subreaper"])
+def frozen(
+    home: AgentctlHome, marker: str, request: pytest.FixtureRequest
+) -> "subprocess.Popen[bytes]":
+    """A supervisor that is stopped while its run goes on."""
+    process = home.start(
+        *("run", "--name", "demo", "--term-grace", "300ms", "--"),
+        *("sh", "-c", "trap '' TERM; sleep 60 & echo up; while :; do sleep 0.1; done"),
+        environment={"AGENTCTL_TEST_MARKER": marker, "AGENTCTL_CONTAINMENT": request.param},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    return process
+
+
+def _of_the_run(marker: str, supervisor: "subprocess.Popen[bytes]") -> list[int]:
+    return [found.pid for found in alive(marker) if found.pid != supervisor.pid]
+
+
+@pytest.mark.parametrize("command", ["stop", "kill"])
+def test_a_frozen_supervisor_holds_up_no_stop(
+    home: AgentctlHome, frozen: "subprocess.Popen[bytes]", marker: str, command: str
+) -> None:
+    """Everything of the run is gone, the supervisor is untouched, and one stop is in the log."""
+    done = home.run(command, "demo", "--reason", "frozen")
+
+    assert done.code == 0, done
+    assert is_alive(frozen.pid)
+    assert _of_the_run(marker, frozen) == []
+    assert "processes gone" in done.out
+
+    frozen.send_signal(signal.SIGCONT)
+    frozen.communicate(timeout=20)
+    assert frozen.returncode == 137
+    report = home.run("show", "demo", "-o", "json").json()
+    assert (report["result"], report["reason"]) == ("stopped", "user")
+    assert report["detail"] == "frozen"
+    records = [record.body for record in LogReader(home.root / "runs" / report["id"])]
+    (stop,) = [body for body in records if isinstance(body, Stop)]
+    assert stop.intent
+    assert home.run(command, "demo").out == "demo: already finished: stopped\n"
+
+
+def test_two_stops_of_a_frozen_run_are_one(
+    home: AgentctlHome, frozen: "subprocess.Popen[bytes]", marker: str
+) -> None:
+    """The second joins the first one's intent."""
+    both = [home.start("stop", "demo") for _ in range(2)]
+    for process in both:
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+    assert _of_the_run(marker, frozen) == []
+    frozen.send_signal(signal.SIGCONT)
+    frozen.communicate(timeout=20)
+
+
+def test_a_dead_supervisors_run_is_finished_by_whoever_looks(
+    home: AgentctlHome, marker: str
+) -> None:
+    """The run is gone within a second, and `show` tells that it is lost."""
+    process = home.start(
+        *("run", "--name", "demo", "--", "sh", "-c", "echo up; sleep 60"),
+        environment={"AGENTCTL_TEST_MARKER": marker},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    process.kill()
+    process.communicate()
+    assert wait_until_gone(marker, within_s=1.0) == []
+
+    began = time.monotonic()
+    done = home.run("stop", "demo")
+    assert (done.code, done.out) == (0, "demo: already finished: lost\n")
+    assert time.monotonic() - began < 2
+    report = home.run("show", "demo", "-o", "json").json()
+    assert (report["result"], report["reason"]) == ("lost", "supervisor_died")
+    assert report["processes"]["survivors"] == 0

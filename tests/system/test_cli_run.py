@@ -1,0 +1,293 @@
+"""`agentctl run`: what goes in comes out, and how it ends is how it ended."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentctl_testkit import (
+    TOO_LONG_ARGUMENT,
+    AgentctlHome,
+    alive,
+    wait_until_gone,
+)
+
+_KEYS = [
+    *("schema", "id", "name", "tags", "state", "result", "reason", "detail", "actor", "value"),
+    *("exit_code", "signal", "started_at", "ended_at", "duration_s", "ladder", "processes"),
+    *("survivor_list", "calls", "usage", "partial_text", "checkpoint", "sandbox", "layers"),
+    *("limits", "log"),
+]
+
+_STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.1; done"
+
+
+def _python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def _started(
+    home: AgentctlHome, *arguments: str, marker: str, **popen: object
+) -> "subprocess.Popen[bytes]":
+    """``agentctl run`` with these arguments, once its agent has said ``up``."""
+    process = home.start("run", *arguments, environment={"AGENTCTL_TEST_MARKER": marker}, **popen)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    return process
+
+
+def _end(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
+    _, err = process.communicate(timeout=30)
+    return process.returncode, err.decode()
+
+
+def test_output_passes_byte_for_byte(home: AgentctlHome) -> None:
+    """Every byte value, no newline at the end, each stream on its own."""
+    code = (
+        "import sys; every = bytes(range(256));"
+        "sys.stdout.buffer.write(every * 3000); sys.stderr.buffer.write(every[::-1])"
+    )
+    done = home.run("run", "--", *_python(code))
+    assert done.stdout == bytes(range(256)) * 3000
+    assert done.stderr == bytes(range(256))[::-1]
+    assert done.code == 0
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 125, 130, 255])
+def test_the_exit_code_is_the_programs_own(home: AgentctlHome, code: int) -> None:
+    """Whatever it means to us, it is passed on."""
+    assert home.run("run", "-q", "--", "sh", "-c", f"exit {code}").code == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_signal_is_128_and_its_number(home: AgentctlHome, number: signal.Signals) -> None:
+    """As shells have it; the summary has the name."""
+    done = home.run("run", "--", "sh", "-c", f"kill -{int(number)} $$")
+    assert done.code == 128 + number
+    assert f"failed ({number.name})" in done.err
+
+
+def test_arguments_reach_the_program_exactly(home: AgentctlHome) -> None:
+    """Bytes that are no UTF-8, empty words, options and a second ``--`` are the program's."""
+    words = [b"\xff\xfe", b"", b"--name", b"--", b"-o", b"gr\xc3\xb6\xc3\x9fe", b"a\nb"]
+    echo = "import os, sys; sys.stdout.buffer.write(b'|'.join(map(os.fsencode, sys.argv[1:])))"
+    for locale in ("C", "C.UTF-8"):
+        done = subprocess.run(
+            [*map(os.fsencode, home.argv("run", "--", *_python(echo))), *words],
+            env=home.environment | {"LC_ALL": locale},
+            capture_output=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == (b"|".join(words), b"")
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        (["/nowhere/to/be/found"], 127),
+        (["no-such-program-anywhere"], 127),
+        (["/etc/passwd"], 126),
+        (["/"], 126),
+        (["/bin/true", TOO_LONG_ARGUMENT], 126),
+    ],
+    ids=["no file", "not on PATH", "no program", "a directory", "argument too long"],
+)
+def test_a_program_that_cannot_be_executed_is_one_error(
+    home: AgentctlHome, program: list[str], code: int
+) -> None:
+    """As shells and docker have it, with one line and a hint."""
+    done = home.run("run", "--", *program)
+    assert done.code == code, done.err[:500]
+    assert [line.partition(":")[0] for line in done.err.splitlines()] == ["error", "hint"]
+
+
+def test_standard_input_is_null_unless_it_is_asked_for(home: AgentctlHome) -> None:
+    """An agent does not read what was meant for somebody else."""
+    assert home.run("run", "--", "cat", input=b"secret").stdout == b""
+    assert home.run("run", "-i", "--", "cat", input=b"\0for you").stdout == b"\0for you"
+    big = os.urandom(3 << 20)
+    assert home.run("run", "-i", "--", "cat", input=big).stdout == big
+
+
+def test_a_functions_value_is_printed_as_json(home: AgentctlHome, tmp_path: Path) -> None:
+    """Nothing is printed for a function without a return statement."""
+    (tmp_path / "agent.py").write_text(
+        "def echo(value): return {'got': value}\ndef silent(value): pass\n"
+    )
+    done = home.run("run", f"{tmp_path}/agent.py:echo", "--input", '{"a": [1, "ü"]}')
+    assert (done.code, done.json(), done.err) == (0, {"got": {"a": [1, "ü"]}}, "")
+    assert home.run("run", "--input", "-", f"{tmp_path}/agent.py:echo", input=b"7").json() == {
+        "got": 7
+    }
+    (tmp_path / "in.json").write_text("[1]")
+    done = home.run("run", "--input", f"@{tmp_path}/in.json", f"{tmp_path}/agent.py:echo")
+    assert done.json() == {"got": [1]}
+    assert home.run("run", f"{tmp_path}/agent.py:silent").stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("no_such_module_anywhere:f", "no_such_module_anywhere"),
+        ("json:no_such_function", "no_such_function"),
+        ("{tmp}/nofile.py:f", "nofile.py"),
+        ("{tmp}/broken.py:f", "ZeroDivisionError"),
+        ("{tmp}/syntax.py:f", "SyntaxError"),
+    ],
+)
+def test_a_function_that_cannot_be_loaded_is_told_in_a_line(
+    home: AgentctlHome, tmp_path: Path, target: str, said: str
+) -> None:
+    """What was wrong, without our traceback."""
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    (tmp_path / "syntax.py").write_text("def f(:\n")
+    done = home.run("run", target.format(tmp=tmp_path))
+    assert done.code == 1
+    assert said in done.err.splitlines()[-1]
+    assert "agentctl_" not in done.err
+
+
+def test_a_report_in_json_is_all_that_is_on_stdout(home: AgentctlHome) -> None:
+    """With ``-o json`` the program's own output goes to stderr; the keys are the promised ones."""
+    done = home.run("run", "-o", "json", "--tag", "a=b", "--", "sh", "-c", "echo out; exit 3")
+    report = done.json()
+    assert done.code == 3
+    assert done.err.startswith("out\n")
+    assert [key for key in report if key in _KEYS] == _KEYS
+    assert (report["schema"], report["exit_code"], report["tags"]) == (1, 3, {"a": "b"})
+
+
+def test_a_run_that_failed_is_summed_up_unless_quiet(home: AgentctlHome) -> None:
+    """One line: result, time, evidence, and how to learn more."""
+    done = home.run("run", "--name", "demo", "--", "sh", "-c", "exit 3")
+    assert len(done.err.splitlines()) == 1
+    assert done.err.startswith("agentctl: demo failed (exit 3) after ")
+    assert done.err.endswith("; agentctl show demo\n")
+    assert home.run("run", "-q", "--", "false").err == ""
+
+
+def test_the_time_limit_ends_it_with_124(home: AgentctlHome, marker: str) -> None:
+    """A program that ignores everything is gone at time + graces."""
+    done = home.run(
+        *("run", "--time", "200ms", "--grace", "100ms", "--term-grace", "100ms"),
+        *("--", "sh", "-c", _STUBBORN),
+        environment={"AGENTCTL_TEST_MARKER": marker},
+    )
+    assert done.code == 124
+    assert "time limit" in done.err.splitlines()[-1]
+    assert not alive(marker)
+
+
+def test_a_second_live_run_of_one_name_is_refused(home: AgentctlHome, marker: str) -> None:
+    """The name stays with the run that has it."""
+    first = _started(home, "--name", "demo", "--", "sh", "-c", _STUBBORN, marker=marker)
+    done = home.run("run", "--name", "demo", "--", "true")
+    assert done.code == 125
+    assert [line.partition(":")[0] for line in done.err.splitlines()] == ["error", "hint"]
+    assert home.run("kill", "demo").code == 0
+    assert _end(first)[0] == 137
+
+
+def test_ctrl_c_stops_it(home: AgentctlHome, marker: str) -> None:
+    """One Ctrl-C: the ladder, told on stderr, and 130."""
+    process = _started(home, "--", "sh", "-c", "echo up; sleep 60", marker=marker)
+    process.send_signal(signal.SIGINT)
+    code, err = _end(process)
+    assert code == 130
+    assert "SIGTERM to" in err
+    assert "stopped from its terminal" in err.splitlines()[-1]
+    assert not alive(marker)
+
+
+def test_a_second_ctrl_c_kills_it_now(home: AgentctlHome, marker: str) -> None:
+    """Who presses twice does not wait for a grace."""
+    process = _started(home, "--term-grace", "1h", "--", "sh", "-c", _STUBBORN, marker=marker)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert b"SIGTERM" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    code, err = _end(process)
+    assert code == 130
+    assert "SIGKILL" in err
+    assert not alive(marker)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_it_stops_the_run(
+    home: AgentctlHome, marker: str, number: signal.Signals
+) -> None:
+    """The run does not outlive who holds it, and gets its graces."""
+    process = _started(home, "--name", "demo", "--", "sh", "-c", "echo up; sleep 60", marker=marker)
+    process.send_signal(number)
+    assert _end(process)[0] == 143
+    report = home.run("show", "demo", "-o", "json").json()
+    assert (report["result"], report["reason"]) == ("stopped", "supervisor_exit")
+    assert number.name in report["detail"]
+    assert not alive(marker)
+
+
+def test_a_reader_that_leaves_ends_the_run(home: AgentctlHome, marker: str) -> None:
+    """`agentctl run -- yes | head -1` ends, as `yes | head -1` does."""
+    read, write = os.pipe()
+    process = home.start(
+        "run", "--", "yes", environment={"AGENTCTL_TEST_MARKER": marker}, stdout=write
+    )
+    os.close(write)
+    assert os.read(read, 2) == b"y\n"
+    os.close(read)
+    assert _end(process)[0] == 128 + signal.SIGPIPE
+    assert not alive(marker)
+
+
+def test_a_reader_that_does_not_read_holds_up_no_stop(home: AgentctlHome, marker: str) -> None:
+    """Backpressure reaches the run; a stop does not wait for the reader."""
+    process = home.start(
+        "run",
+        "--name",
+        "demo",
+        "--",
+        "sh",
+        "-c",
+        "yes & wait",
+        environment={"AGENTCTL_TEST_MARKER": marker},
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(2) == b"y\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 143
+    process.stdout.close()
+    assert process.stderr is not None
+    process.stderr.close()
+    assert wait_until_gone(marker, within_s=1) == []
+
+
+def test_a_full_disk_behind_stdout_is_told_and_ends_the_run(home: AgentctlHome) -> None:
+    """The program learns that nobody takes its output; the person learns why."""
+    with open("/dev/full", "wb") as full:
+        process = home.start("run", "--", "yes", stdout=full)
+    code, err = _end(process)
+    assert code == 128 + signal.SIGPIPE
+    assert "error: stdout: No space left on device" in err
+
+
+def test_the_environment_is_passed_and_not_stored(home: AgentctlHome, tmp_path: Path) -> None:
+    """A secret in a variable reaches the agent and no file."""
+    done = home.run(
+        "run", "--", "sh", "-c", "echo $S3CRET | wc -c", environment={"S3CRET": "hunter2-hunter2"}
+    )
+    assert done.stdout == b"16\n"
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"hunter2" not in stored
+
+
+def test_show_has_the_last_lines_of_output(home: AgentctlHome) -> None:
+    """What it said last is on the page, without its control sequences."""
+    home.run("run", "--name", "demo", "--", "printf", r"one\n\033[31mtwo\033[0m\n")
+    page = home.run("show", "demo").out
+    assert "finished: succeeded" in page
+    assert page.endswith("  last output\n    one\n    two\n")
+    assert json.loads(home.run("show", "demo", "-o", "json").stdout)["result"] == "succeeded"

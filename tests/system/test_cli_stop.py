@@ -1,0 +1,159 @@
+"""`agentctl stop`, `kill`, `ps` and `show` on runs that live in another process."""
+
+import subprocess
+import threading
+import time
+
+import pytest
+
+from agentctl_supervisor.client import Client
+from agentctl_testkit import AgentctlHome, alive
+
+
+@pytest.fixture
+def sleeper(home: AgentctlHome, marker: str) -> "subprocess.Popen[bytes]":
+    """``agentctl run --name demo -- sleep 60``, once it runs."""
+    return _start(home, marker, "demo", "echo up; exec sleep 60")
+
+
+def _start(home: AgentctlHome, marker: str, name: str, script: str) -> "subprocess.Popen[bytes]":
+    process = home.start(
+        *("run", "--name", name, "--", "sh", "-c", script),
+        environment={"AGENTCTL_TEST_MARKER": marker},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    return process
+
+
+def test_a_plain_program_is_stopped_within_a_second(
+    home: AgentctlHome, sleeper: "subprocess.Popen[bytes]", marker: str
+) -> None:
+    """It has no channel to be asked by, so that no grace is spent on asking."""
+    began = time.monotonic()
+    done = home.run("stop", "demo", "--reason", "enough")
+    took_s = time.monotonic() - began
+
+    assert done.code == 0
+    assert alive(marker) == []
+    assert took_s < 1
+    assert done.out.startswith("demo: stopped by uid ")
+    assert done.out.endswith("1 of 1 process gone\n")
+    sleeper.communicate()
+    assert sleeper.returncode == 143
+    report = home.run("show", "demo", "-o", "json").json()
+    assert (report["result"], report["reason"], report["detail"]) == ("stopped", "user", "enough")
+
+
+def test_a_second_stop_is_no_error(home: AgentctlHome, sleeper: "subprocess.Popen[bytes]") -> None:
+    """It says what became of the run."""
+    home.run("stop", "demo")
+    sleeper.communicate()
+    for command in ("stop", "kill"):
+        done = home.run(command, "demo")
+        assert (done.code, done.out) == (0, "demo: already finished: stopped\n")
+
+
+def test_kill_does_not_ask(home: AgentctlHome, marker: str) -> None:
+    """The ladder has one rung, and the foreground says 137."""
+    process = _start(home, marker, "demo", "trap '' TERM; echo up; while :; do sleep 1; done")
+    done = home.run("kill", "demo", "-o", "json")
+    process.communicate()
+
+    assert process.returncode == 137
+    assert alive(marker) == []
+    (entry,) = done.json()["runs"]
+    assert (entry["already"], entry["gone"]) == (False, True)
+    assert [step["step"] for step in entry["report"]["ladder"]] == ["sigkill"]
+
+
+def test_a_run_is_found_by_name_id_and_the_beginning_of_either(
+    home: AgentctlHome, sleeper: "subprocess.Popen[bytes]"
+) -> None:
+    """And `ps` lists it while it lives, `ps -a` afterwards."""
+    (run_id,) = home.run("ps", "-q").out.split()
+    for ref in ("demo", "dem", run_id, run_id[:6]):
+        assert home.run("show", ref, "-o", "json").json()["id"] == run_id
+    (row,) = home.run("ps", "-o", "json").json()
+    assert (row["id"], row["name"], row["state"], row["result"]) == (
+        *(run_id, "demo", "running", None),
+    )
+    assert home.run("stop", run_id[:6]).code == 0
+    sleeper.communicate()
+    assert home.run("ps", "-q").out == ""
+    assert home.run("ps", "-aq").out.split() == [run_id]
+    assert home.run("ps", "-a").out.splitlines()[1].split()[:3] == ["demo", run_id, "stopped"]
+
+
+def test_several_runs_are_stopped_side_by_side(home: AgentctlHome, marker: str) -> None:
+    """Two stubborn ones take no longer than one; an unknown one does not hinder them."""
+    stubborn = "trap '' TERM; echo up; while :; do sleep 0.1; done"
+    processes = [_start(home, marker, name, stubborn) for name in ("one", "two")]
+    began = time.monotonic()
+    done = home.run("stop", "one", "nosuch", "two", "--term-grace", "1s")
+    took_s = time.monotonic() - began
+
+    for process in processes:
+        process.communicate()
+    assert alive(marker) == []
+    assert done.code == 4
+    assert sorted(line.partition(":")[0] for line in done.out.splitlines()) == ["one", "two"]
+    assert took_s < 1.9
+
+
+def test_all_live_runs_are_stopped_by_one_command(home: AgentctlHome, marker: str) -> None:
+    """`stop --all` leaves nothing."""
+    processes = [_start(home, marker, name, "echo up; exec sleep 60") for name in ("one", "two")]
+    done = home.run("stop", "--all")
+    for process in processes:
+        process.communicate()
+    assert done.code == 0
+    assert len(done.out.splitlines()) == 2
+    assert alive(marker) == []
+
+
+def test_an_ambiguous_beginning_is_refused(home: AgentctlHome, marker: str) -> None:
+    """Nothing is stopped by guess."""
+    processes = [_start(home, marker, name, "echo up; exec sleep 60") for name in ("dev1", "dev2")]
+    done = home.run("stop", "dev")
+    assert done.code == 2
+    assert [line.partition(":")[0] for line in done.err.splitlines()] == ["error", "hint"]
+    assert len(home.run("ps", "-q").out.split()) == 2
+    home.run("kill", "--all")
+    for process in processes:
+        process.communicate()
+
+
+def test_a_mistyped_name_gets_a_guess(
+    home: AgentctlHome, sleeper: "subprocess.Popen[bytes]"
+) -> None:
+    """Did you mean the one that is there?"""
+    done = home.run("stop", "dmeo")
+    assert done.code == 4
+    assert "demo" in done.err.splitlines()[1]
+    home.run("kill", "demo")
+    sleeper.communicate()
+
+
+def test_fifty_threads_stop_one_run(
+    home: AgentctlHome, sleeper: "subprocess.Popen[bytes]", marker: str
+) -> None:
+    """One client, fifty threads, one outcome."""
+    client = Client(home.root)
+    (report,) = client.runs()
+    outcomes = []
+    threads = [
+        threading.Thread(target=lambda: outcomes.append(client.stop("demo"))) for _ in range(50)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sleeper.communicate()
+
+    assert len(outcomes) == 50
+    assert {outcome.report.id for outcome in outcomes} == {report.id}
+    assert {outcome.report.result for outcome in outcomes} == {"stopped"}
+    assert len({outcome.report.ended_at for outcome in outcomes}) == 1
+    assert all(outcome.gone for outcome in outcomes)
+    assert alive(marker) == []
