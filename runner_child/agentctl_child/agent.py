@@ -1,0 +1,133 @@
+"""The agent's process, from its first instruction in Python to its exit.
+
+Order matters: the channel's thread comes before the agent's code, so that a stop
+during a slow import is heard; our own imports come before the agent's paths, so
+that its ``protocol.py`` is not taken for ours; the outcome is sent before what is
+left over is cleaned up, so that it cannot be lost there.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from agentctl_child import outcome, surroundings, target
+from agentctl_child.agent_run import run
+from agentctl_child.bootstrap import BOOTSTRAP
+from agentctl_child.cancellation import Interruption
+from agentctl_child.connection import EXIT_UNSUPERVISED, Connection
+from agentctl_child.mode import Mode, SyncMode, import_modes, mode_for
+from agentctl_child.outcome import Outcome
+from agentctl_protocol.messages import ErrorMessage, Ready
+
+__all__ = ["BOOTSTRAP", "main"]
+
+_T = TypeVar("_T")
+
+
+def main(channel_fd: int) -> NoReturn:
+    """Greet the supervisor on *channel_fd*, run the function that it names, and exit.
+
+    Exit status: 0 for a value or a stop, 1 for an error, 70 when the supervisor is
+    gone; that of `SystemExit` where the function raised one.
+    """
+    status = EXIT_UNSUPERVISED
+    try:
+        status = _Agent(channel_fd).live()
+    finally:
+        # Whatever happened: no frame above this one may ever run in an agent's process.
+        os._exit(status)
+
+
+class _Agent:
+    """One agent's life."""
+
+    def __init__(self, channel_fd: int) -> None:
+        surroundings.prepare_process()
+        self._interruption: Interruption = run._interruption
+        # Everything is shielded but the agent's own code.
+        self._interruption.shield.depth = 1
+        self._interruption.install()
+        self._connection = Connection(channel_fd, self._interruption)
+        self._mode: Mode = SyncMode(self._interruption)
+
+    def live(self) -> int:
+        """From hello to bye; the exit status."""
+        self._connection.greet()
+        import_modes()
+        start = self._connection.wait_for_start()
+        run._attach(self._connection, start)
+        surroundings.prepare_python(start.target, start.paths)
+        ended = self._run(start.target)
+        if not run.supervised:
+            return _end_of_fork(ended)
+        if ended.message is not None:
+            self._connection.say(ended.message)
+        self._mode.close()
+        surroundings.flush_standard_streams()
+        self._connection.leave(cancelled=ended.message is None)
+        return ended.exit_status
+
+    def _run(self, name: str) -> Outcome:
+        if self._is_stopped():
+            return outcome.CANCELLED
+        loaded: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        failure = self._exposed(lambda: _load(name), loaded)
+        if not loaded:
+            return self._judge(failure, loading=True)
+        if self._is_stopped() or not run.supervised:
+            return outcome.CANCELLED
+        function, arguments = loaded[0]
+        self._mode = mode_for(function, self._interruption)
+        self._connection.loop_turns = self._mode.loop_turns
+        self._connection.interrupt = self._mode.interrupt
+        self._connection.say(Ready())
+        # After the mode's own way is in place: a stop is either found here or finds that.
+        if self._is_stopped():
+            return outcome.CANCELLED
+        returned: list[object] = []
+        failure = self._exposed(lambda: self._mode.call(function, arguments), returned)
+        if not returned:
+            return self._judge(failure, loading=False)
+        return outcome.of_value(returned[0], self._connection.limits)
+
+    def _judge(self, failure: BaseException | None, *, loading: bool) -> Outcome:
+        if failure is None:
+            return outcome.CANCELLED
+        return outcome.of_exception(
+            failure, self._connection.limits, is_stop=self._is_stopped(), loading=loading
+        )
+
+    def _is_stopped(self) -> bool:
+        return self._interruption.token.is_cancelled
+
+    def _exposed(self, call: Callable[[], _T], result: list[_T]) -> BaseException | None:
+        """Call the agent's code without the shield; its value into *result*, or its exception.
+
+        ``append`` is one step to the interpreter: a value that was returned is kept
+        even if the stop comes in the same moment.
+        """
+        shield = self._interruption.shield
+        try:
+            shield.depth = 0
+            if self._interruption.held_off_is_due():
+                raise self._interruption.cancelled()
+            result.append(call())
+        except BaseException as error:
+            shield.depth = 1
+            return error
+        shield.depth = 1
+        return None
+
+
+def _load(name: str) -> tuple[Callable[..., object], tuple[Any, ...]]:
+    function = target.load(name)
+    return function, target.arguments_for(function, run.input)
+
+
+def _end_of_fork(ended: Outcome) -> int:
+    """End a fork of the agent that came back through our frames as Python would; its status."""
+    if isinstance(ended.message, ErrorMessage) and ended.message.traceback:
+        sys.stderr.write(ended.message.traceback)
+    surroundings.flush_standard_streams()
+    return ended.exit_status

@@ -1,0 +1,57 @@
+"""The program text that starts an agent in another interpreter: ``python -I -c BOOTSTRAP``.
+
+That interpreter needs msgspec and nothing else of ours: when it has no copy of this
+package, it uses the one beside the supervisor.  What it lacks it says over the
+channel, in bytes that were made here, since it may have no msgspec to make any.
+"""
+
+import os
+from typing import Final
+
+import agentctl_protocol
+from agentctl_protocol.channel import agent_end
+from agentctl_protocol.messages import PROTOCOL_VERSION, Bye, ErrorMessage, Hello
+from agentctl_protocol.spawning import CHANNEL_FD_VARIABLE
+
+_TEMPLATE: Final = """\
+import os, sys
+fd = int(os.environ[{variable!r}])
+def refuse(frames):
+    os.write(fd, frames)
+    os._exit(1)
+if sys.version_info < (3, 11):
+    refuse({too_old!r})
+try:
+    import msgspec
+except ImportError:
+    refuse({no_msgspec!r})
+try:
+    from agentctl_child.agent import main
+except ImportError:
+    # In front only while we import: these folders may hold another interpreter's packages.
+    own = sys.path[:]
+    sys.path[:0] = {roots!r}
+    from agentctl_child.agent import main
+    sys.path[:] = own
+main(fd)
+"""
+
+
+def _refusal(text: str) -> bytes:
+    channel = agent_end()
+    error = ErrorMessage(kind="ImportError", text=text, loading=True)
+    return channel.send(Hello(version=PROTOCOL_VERSION, sdk="bootstrap"), error, Bye())
+
+
+def _root_of(package_file: str | None) -> str:
+    return os.path.dirname(os.path.dirname(os.path.abspath(package_file or "")))
+
+
+BOOTSTRAP: Final = _TEMPLATE.format(
+    variable=CHANNEL_FD_VARIABLE,
+    too_old=_refusal("this interpreter is older than Python 3.11"),
+    no_msgspec=_refusal(
+        "this interpreter has no msgspec; install agentctl-child in its environment"
+    ),
+    roots=[_root_of(__file__), _root_of(agentctl_protocol.__file__)],
+)

@@ -1,0 +1,183 @@
+"""What the agent's code hands to the SDK, made fit for the wire.
+
+All checks happen here, in the caller's own thread and before anything is
+queued: a mistake is a `ValueError` at the caller's line, and never an illegal
+frame that ends the run.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from agentctl_protocol.errors import LocalProtocolError
+from agentctl_protocol.framing import MAX_FRAME
+from agentctl_protocol.values import pack_value
+
+#: Bytes of a message besides its texts and values: names of fields, lengths, ids.
+OVERHEAD: Final = 512
+MAX_LABEL: Final = 256
+MAX_NOTE: Final = 4096
+MAX_LOG_LINE: Final = 1 << 16
+MAX_TEXT_PIECE: Final = 1 << 16
+#: Deeper values could exhaust the recursion limit of whoever reads them.
+MAX_DEPTH: Final = 200
+_MAX_INT: Final = (1 << 63) - 1
+
+
+class Limits:
+    """What fits into one frame."""
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self.max_frame = min(max_frame, MAX_FRAME)
+        #: Bytes that texts and values of one message may have.
+        self.payload = max(64, self.max_frame - OVERHEAD - 4 * MAX_LABEL)
+        #: Characters of one text event: at most 256 KiB and a quarter of a frame.
+        self.piece = max(16, min(MAX_TEXT_PIECE, self.payload // 16))
+
+    def __repr__(self) -> str:
+        return f"<Limits {self.max_frame} bytes a frame>"
+
+
+def weight_of(*texts: str) -> int:
+    """An upper bound of the bytes that an event with these texts takes."""
+    return 128 + 4 * sum(map(len, texts))
+
+
+def clean(text: object, what: str) -> str:
+    """*text*, with what UTF-8 cannot say replaced.
+
+    Raises:
+        ValueError: it is not a string.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"{what} is a str, not {type(text).__name__}")
+    if text.isascii():
+        return str(text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # By way of UTF-16, where a pair of surrogates is a character and a lone one is not.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return str(text)
+
+
+def label(text: object, what: str, *, empty: bool = True, longest: int = MAX_LABEL) -> str:
+    """*text* as a short label.
+
+    Raises:
+        ValueError: it is not a string, longer than *longest*, or empty and may not be.
+    """
+    cleaned = clean(text, what)
+    if len(cleaned) > longest:
+        raise ValueError(f"{what} is {len(cleaned)} characters long: at most {longest}")
+    if not cleaned and not empty:
+        raise ValueError(f"{what} is empty")
+    return cleaned
+
+
+def shortened(text: object, what: str, longest: int) -> str:
+    """*text*, cut to *longest* characters with a mark: for texts that are only read by people."""
+    cleaned = clean(text, what)
+    if len(cleaned) <= longest:
+        return cleaned
+    mark = f" ... [{len(cleaned)} characters]"
+    return cleaned[: max(0, longest - len(mark))] + mark
+
+
+def count(number: object, what: str) -> int:
+    """*number* as a count.
+
+    Raises:
+        ValueError: it is not an int between 0 and 2**63 - 1.
+    """
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MAX_INT:
+        raise ValueError(f"{what} is a whole number from 0 on, not {number!r}"[:200])
+    return int(number)
+
+
+def amount(number: object, what: str) -> float:
+    """*number* as a finite float.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(number, (int, float)):
+        try:
+            value = float(number)
+        except OverflowError:
+            value = float("inf")
+        if abs(value) < float("inf"):
+            return value
+    raise ValueError(f"{what} is a finite number, not {number!r}"[:200])
+
+
+def choice(word: object, what: str, words: tuple[str, ...]) -> str:
+    """*word*, one of *words*.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if word not in words:
+        raise ValueError(f"{what} is one of {', '.join(words)}, not {word!r}"[:200])
+    return str(word)
+
+
+def value(given: object, what: str) -> msgspec.Raw:
+    """The wire form of *given*, which must be something that JSON can say.
+
+    Raises:
+        ValueError: it is not, or nests deeper than `MAX_DEPTH`; names the type at fault.
+    """
+    try:
+        raw = pack_value(given)
+    except LocalProtocolError as error:
+        try:
+            raw = pack_value(_cleaned(msgspec.to_builtins(given, str_keys=True), 0))
+        except (LocalProtocolError, TypeError, ValueError, OverflowError, RecursionError):
+            raise ValueError(f"{what} is {error}") from None
+    # Each level takes a byte at least, so a short value cannot be deep.
+    if len(bytes(raw)) > MAX_DEPTH and _deeper_than(MAX_DEPTH, raw):
+        raise ValueError(f"{what} is nested more than {MAX_DEPTH} levels deep")
+    return raw
+
+
+def fitting(raw: msgspec.Raw, limits: Limits) -> msgspec.Raw:
+    """*raw*, or a note in its place when it is too big for a frame.
+
+    For what accompanies a call: the call itself must not fail because its
+    request is long.
+    """
+    size = len(bytes(raw))
+    if size <= limits.payload:
+        return raw
+    return pack_value({"omitted": "too big for a message", "bytes": size, "limit": limits.payload})
+
+
+def _cleaned(plain: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    if isinstance(plain, str):
+        return clean(plain, "text")
+    if isinstance(plain, dict):
+        return {_cleaned(k, depth): _cleaned(v, depth + 1) for k, v in plain.items()}
+    if isinstance(plain, (list, tuple)):
+        return [_cleaned(item, depth + 1) for item in plain]
+    return plain
+
+
+def _deeper_than(limit: int, raw: msgspec.Raw) -> bool:
+    try:
+        level = [msgspec.msgpack.decode(raw)]
+    except RecursionError:
+        return True
+    for _ in range(limit):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+        level = [item for item in below if isinstance(item, (dict, list))]
+        if not level:
+            return False
+    return True

@@ -1,0 +1,213 @@
+"""The supervisor's side of one channel, for tests of the SDK: a real agent, no supervisor.
+
+The agent runs in a process of its own, with the program text that agentctl uses for
+another interpreter.  Whatever it sends passes the protocol's own checks, so that an
+illegal frame fails every test.
+"""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+from agentctl_child.agent import BOOTSTRAP
+from agentctl_protocol.channel import supervisor_end
+from agentctl_protocol.messages import (
+    Ask,
+    Bye,
+    Cancel,
+    Events,
+    Hello,
+    Start,
+    SupervisorMessage,
+    Text,
+    Verdict,
+)
+from agentctl_protocol.spawning import CHANNEL_FD_VARIABLE, RUN_ID_VARIABLE
+from agentctl_protocol.values import pack_value
+
+RUN_ID: Final = "r-sdktests"
+PATIENCE_S: Final = 20.0
+
+_M = TypeVar("_M")
+
+
+class AgentUnderTest:
+    """A live agent and the supervisor's end of its channel."""
+
+    def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket) -> None:
+        self.process = process
+        self.socket = channel
+        self.channel = supervisor_end()
+        self.heard: list[Any] = []
+        self._unread: deque[Any] = deque()
+        channel.settimeout(PATIENCE_S)
+
+    def say(self, *messages: SupervisorMessage) -> None:
+        """Send *messages* in one write, a frame each."""
+        self.socket.sendall(b"".join(self.channel.send(message) for message in messages))
+
+    def cancel(self, reason: str = "user", detail: str = "enough") -> None:
+        self.say(Cancel(reason=reason, deadline_s=5, detail=detail))
+
+    def grant(self, ask: Ask) -> None:
+        self.say(Verdict(call=ask.call, verdict="granted"))
+
+    def refuse(self, ask: Ask, why: str = "not today") -> None:
+        self.say(Verdict(call=ask.call, verdict="refused", why=why))
+
+    def next_message(self) -> Any:
+        """The next message of the agent; None at the end of the channel."""
+        while not self._unread:
+            try:
+                data = self.socket.recv(1 << 20)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                return None
+            self._unread.extend(message for message, _ in self.channel.receive(data))
+        message = self._unread.popleft()
+        self.heard.append(message)
+        return message
+
+    def hear(self, kind: type[_M]) -> _M:
+        """The next message of *kind*; what comes before it is kept in ``heard``."""
+        while (message := self.next_message()) is not None:
+            if isinstance(message, kind):
+                return message
+        raise AssertionError(f"no {kind.__name__}, but {self.heard}; {self.stderr()}")
+
+    def hear_text(self, text: str) -> None:
+        """Wait until the agent has emitted *text*."""
+        while text not in self.texts():
+            self.hear(Events)
+
+    def hear_all(self, *, grant: bool = False) -> list[Any]:
+        """Everything up to the end of the channel; *grant* says yes to every ask."""
+        while (message := self.next_message()) is not None:
+            if grant and isinstance(message, Ask):
+                self.grant(message)
+        return self.heard
+
+    def of(self, kind: type[_M]) -> list[_M]:
+        """All messages and events of *kind* heard so far."""
+        found = [message for message in self.heard if isinstance(message, kind)]
+        return found + [event for event in self.events() if isinstance(event, kind)]
+
+    def events(self) -> list[Any]:
+        return [event for batch in self.heard if isinstance(batch, Events) for event in batch.events]
+
+    def texts(self) -> list[str]:
+        return [event.text for event in self.events() if isinstance(event, Text)]
+
+    def wait(self) -> int:
+        """The exit status, after all was heard."""
+        return self.process.wait(PATIENCE_S)
+
+    def finish(self, *, grant: bool = False) -> int:
+        """Hear all, and wait."""
+        self.hear_all(grant=grant)
+        return self.wait()
+
+    @property
+    def was_cancelled(self) -> bool:
+        """Whether its last word was that it ended because it was asked to."""
+        return bool(self.heard[-1] == Bye(cancelled=True))
+
+    def stdout(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.read().decode()
+
+    def stderr(self) -> str:
+        self.process.kill()
+        assert self.process.stderr is not None
+        return self.process.stderr.read().decode()[-3000:]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.socket.close()
+        self.process.wait(PATIENCE_S)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def start_process(
+    argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> AgentUnderTest:
+    """Start *argv* with a channel; says nothing to it."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        variables = {
+            **os.environ,
+            **(env or {}),
+            CHANNEL_FD_VARIABLE: str(theirs.fileno()),
+            RUN_ID_VARIABLE: RUN_ID,
+        }
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=variables,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    return AgentUnderTest(process, ours)
+
+
+def start_target(
+    target: str,
+    *first: SupervisorMessage,
+    given: Any = None,
+    paths: Sequence[str] = (),
+    max_frame: int = 1 << 20,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> AgentUnderTest:
+    """Start *target* in a fresh interpreter; *first* goes out with the start message."""
+    agent = start_process([sys.executable, "-I", "-c", BOOTSTRAP], cwd=cwd, env=env)
+    agent.hear(Hello)
+    start = Start(
+        run=RUN_ID,
+        target=target,
+        input=pack_value(given),
+        paths=tuple(paths),
+        max_frame=max_frame,
+    )
+    agent.say(start, *first)
+    return agent
+
+
+def write_agent(folder: Path, source: str, name: str = "agent_under_test.py") -> Path:
+    """A file with *source*, dedented, behind the imports that most agents need."""
+    path = folder / name
+    path.write_text(
+        "import asyncio, os, sys, threading, time\n"
+        "from agentctl_child import CallRefused, RunCancelled, run\n" + textwrap.dedent(source)
+    )
+    return path
+
+
+StartAgent = Callable[..., AgentUnderTest]
+
+
+@contextlib.contextmanager
+def agent_starter(folder: Path) -> Iterator[StartAgent]:
+    """Gives a function that starts ``main`` of a source text; ends what it started."""
+    with contextlib.ExitStack() as stack:
+
+        def start(source: str, *first: SupervisorMessage, **how: Any) -> AgentUnderTest:
+            path = write_agent(folder, source)
+            return stack.enter_context(start_target(f"{path}:main", *first, **how))
+
+        yield start
