@@ -40,6 +40,8 @@ OnStep: TypeAlias = Callable[[Step], None]
 _SILENCE_S: Final = 1.0
 """Seconds without a word during a stop, after which the supervisor is pinged again."""
 _ATTEMPTS: Final = 5
+_OTHERS_S: Final = 15.0
+"""How long another client may take to finish a dead supervisor's work."""
 _REPLY: Final = msgspec.msgpack.Decoder(Reply)
 
 
@@ -122,13 +124,13 @@ class Client:
             SupervisorGoneError: the run could not be ended; the text says why.
         """
         directory = self.directory(ref)
-        request = StopRequest(directory.id, grace_s, term_grace_s, reason[:4096])
+        request = StopRequest(directory.id, grace_s, term_grace_s, _sendable(reason))
         return _Ending(directory, request, on_step).run()
 
     def kill(self, ref: str, *, reason: str = "", on_step: OnStep | None = None) -> StopOutcome:
         """SIGKILLs all of run *ref* and returns when it is over.  Else like `stop`."""
         directory = self.directory(ref)
-        return _Ending(directory, KillRequest(directory.id, reason[:4096]), on_step).run()
+        return _Ending(directory, KillRequest(directory.id, _sendable(reason)), on_step).run()
 
     def _open_home(self) -> Home:
         environ = dict(os.environ)
@@ -163,7 +165,10 @@ class _Ending:
             if created is None or not answers(created.socket):
                 # Whether it is frozen is known only after half a second: `run_log` relies on it.
                 if created is not None and _dies(created):
-                    continue  # its lock is free by now
+                    # Its lock is free by now, or another client is finishing its work.
+                    if self._directory.wait_and_lock(_OTHERS_S):
+                        self._directory.unlock()
+                    continue
                 return self._from_outside()
             try:
                 return self._ask(created.socket)
@@ -215,6 +220,11 @@ class _Ending:
 
 class _SupervisorLeftError(Exception):
     """The supervisor cannot, or does not, finish what it was asked."""
+
+
+def _sendable(reason: str) -> str:
+    """*reason* as UTF-8 can say it: an argument may hold bytes that are none."""
+    return reason.encode("utf-8", "backslashreplace").decode()[:4096]
 
 
 def answers(path: str) -> bool:

@@ -104,6 +104,7 @@ def test_help_for_a_command_is_the_same_by_both_ways(home: AgentctlHome, command
     done = home.run("help", command)
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(f"usage: agentctl {command} ")
+    assert max(map(len, done.out.splitlines())) <= 80
     assert home.run(command, "--help").out == home.run(command, "-h").out == done.out
 
 

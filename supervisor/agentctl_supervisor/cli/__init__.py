@@ -10,12 +10,12 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.cli import arguments, terminal
 from agentctl_supervisor.errors import AgentctlError, UsageError
 
 _EXIT_PIPE: Final = 128 + 13  # as if SIGPIPE had ended us, like every other filter
 _EXIT_INTERRUPTED: Final = 130
-_EXIT_UNEXPECTED: Final = 125
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,8 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("AGENTCTL_DEBUG"):
             raise
-        tell_error(_translated(error))
-        return _EXIT_UNEXPECTED
+        told = _translated(error)
+        tell_error(told)
+        return told.exit_code
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -73,6 +74,8 @@ def tell_error(error: AgentctlError) -> None:
 
 def _translated(error: Exception) -> AgentctlError:
     hint = "AGENTCTL_DEBUG=1 in the environment shows the traceback"
+    if isinstance(error, SpecError):
+        return UsageError(str(error), hint=error.hint)
     if isinstance(error, OSError) and error.strerror:
         where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         return AgentctlError(f"{where}{error.strerror}", hint=hint)

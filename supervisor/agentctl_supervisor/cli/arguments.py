@@ -42,7 +42,9 @@ class _Parser(argparse.ArgumentParser):
         )
 
 
-def _parser(command: str, usage: str, description: str, epilog: str = "") -> _Parser:
+def _parser(
+    command: str, usage: str, description: str, epilog: str = "", as_json: str = "print JSON"
+) -> _Parser:
     parser = _Parser(
         prog=f"agentctl {command}",
         usage=f"agentctl {command} {usage}",
@@ -54,13 +56,9 @@ def _parser(command: str, usage: str, description: str, epilog: str = "") -> _Pa
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-h", "--help", action="store_true", help=argparse.SUPPRESS)
+    formats = ("text", "json")
     parser.add_argument(
-        "-o",
-        dest="format",
-        choices=("text", "json"),
-        default="text",
-        metavar="json",
-        help="print JSON",
+        "-o", dest="format", choices=formats, default="text", metavar="json", help=as_json
     )
     return parser
 
@@ -68,14 +66,16 @@ def _parser(command: str, usage: str, description: str, epilog: str = "") -> _Pa
 def _run_parser() -> _Parser:
     parser = _parser(
         "run",
-        "[OPTIONS] (-- PROGRAM ARG... | module:function | path.py:function)",
+        "[OPTIONS] -- PROGRAM ARG...\n"
+        "       agentctl run [OPTIONS] (module:function | path.py:function)",
         "Run a program, or a Python function, in a process tree of its own until it ends.\n"
         "Its output passes through unchanged; a function's value is printed as JSON.\n"
         "Ctrl-C stops it, a second Ctrl-C kills it.",
         f"{_DURATION}.\n"
-        "exit code: the program's own, 128+n for signal n, 130 after Ctrl-C, 143 or 137 when\n"
-        "stopped by others, 124 at a limit, 125 if agentctl failed, 126 and 127 if the program\n"
-        "could not be executed or found.",
+        "exit code: the program's own, 128+n for signal n, 130 after Ctrl-C, 143 or 137\n"
+        "when stopped by others, 124 at a limit, 125 if agentctl failed, 126 or 127 if\n"
+        "the program could not be executed or found.",
+        "print the report as JSON; the program's own stdout goes to stderr",
     )
     add = parser.add_argument
     add("--name", help="a name for the run, unique among those that live")
@@ -96,10 +96,10 @@ def _stop_parser() -> _Parser:
     parser = _parser(
         "stop",
         "[OPTIONS] RUN...",
-        "Stop runs: ask, wait, SIGTERM, wait, SIGKILL the whole tree, and prove that it is gone.",
+        "Stop runs: ask, wait, SIGTERM, wait, SIGKILL the whole tree, and prove that it\nis gone.",
         f"{_DURATION}.\n"
-        "exit code: 0 when all are gone (or were already), 1 if something survives, 4 if there\n"
-        "is no such run.",
+        "exit code: 0 when all are gone (or were already), 1 if something survives, 4 if\n"
+        "there is no such run.",
     )
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUN")

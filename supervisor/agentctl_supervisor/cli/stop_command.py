@@ -13,7 +13,7 @@ from agentctl_protocol.vocabulary import EXIT_OK, EXIT_SURVIVORS
 from agentctl_supervisor.cli import tell_error
 from agentctl_supervisor.cli.durations import parse_duration, show_duration
 from agentctl_supervisor.cli.narration import Narrator
-from agentctl_supervisor.cli.terminal import out, out_json, plain
+from agentctl_supervisor.cli.terminal import out, out_json, plain, say
 from agentctl_supervisor.cli.wording import by_whom, called, gone, outcome
 from agentctl_supervisor.client import Client, StopOutcome
 from agentctl_supervisor.errors import AgentctlError, UsageError
@@ -42,7 +42,11 @@ def run(options: argparse.Namespace, *, kill: bool) -> int:
     refs = _chosen(client, options, "kill" if kill else "stop")
     if not refs and order.told:
         out("nothing is running")
-    results = _end_all(client, refs, order)
+    try:
+        results = _end_all(client, refs, order)
+    except KeyboardInterrupt:
+        say("left before the end; agentctl ps -a tells what became of it")
+        raise
     if not order.told:
         out_json({"schema": SCHEMA, "runs": [_row(ref, result) for ref, result in results]})
     return _exit_code([result for _, result in results])
