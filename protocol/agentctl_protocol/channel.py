@@ -6,7 +6,7 @@ tests, which join two of them by an in-memory wire.
 
 import enum
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Annotated, Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -54,7 +54,8 @@ class Channel(Generic[_Says, _Hears]):
         self._encoder = msgspec.msgpack.Encoder()
         heard: Any = ChildMessage if role is Role.SUPERVISOR else SupervisorMessage
         self._decode_one = msgspec.msgpack.Decoder(heard).decode
-        self._decode_many = msgspec.msgpack.Decoder(list[heard]).decode
+        batch = Annotated[list[heard], msgspec.Meta(min_length=1)]
+        self._decode_many = msgspec.msgpack.Decoder(batch).decode
 
     def __repr__(self) -> str:
         return (
@@ -71,17 +72,26 @@ class Channel(Generic[_Says, _Hears]):
         """The bytes of one frame that carries *messages* in order.
 
         Raises:
-            LocalProtocolError: a message is not legal now, or the frame would be too big.
+            LocalProtocolError: a message is not legal now, cannot be written as
+                msgpack, or the frame would be too big.
         """
         state_before = self.agent_state, self.supervisor_state
         try:
+            if not messages:
+                raise LocalProtocolError("a frame carries at least one message")
             for message in messages:
                 self._advance(self.role, message)
-            body = self._encoder.encode(messages[0] if len(messages) == 1 else messages)
-            return frame(body, self._max_frame)
+            return frame(self._encode(messages), self._max_frame)
         except LocalProtocolError:
             self.agent_state, self.supervisor_state = state_before
             raise
+
+    def _encode(self, messages: Sequence[_Says]) -> bytes:
+        try:
+            return self._encoder.encode(messages[0] if len(messages) == 1 else messages)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            # A lone surrogate in a text, a number over 64 bits: structs do not check.
+            raise LocalProtocolError(f"cannot be sent: {str(error)[:200]}") from None
 
     def receive(self, data: bytes) -> list[tuple[_Hears, bytes]]:
         """The messages that *data* completes, each with the raw bytes that carried it.

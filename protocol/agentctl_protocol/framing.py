@@ -6,6 +6,7 @@ the same to everybody above.
 """
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
@@ -31,12 +32,14 @@ class FrameBuffer:
     """Turns received bytes into frame bodies, holding at most one incomplete frame.
 
     A length outside 1..*max_frame* is refused as soon as its four bytes are
-    here, before anything is allocated for it.
+    here, before anything is allocated for it.  From then on the stream has no
+    meaning: whatever follows is refused too, and not kept.
     """
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self._max_frame = max_frame
         self._buffer = bytearray()
+        self._broken = ""
 
     def __repr__(self) -> str:
         return f"<FrameBuffer {len(self._buffer)} bytes pending>"
@@ -46,28 +49,29 @@ class FrameBuffer:
         """Bytes received that are not yet part of a complete frame."""
         return len(self._buffer)
 
-    def receive(self, data: bytes) -> list[bytes]:
-        """The bodies that *data* completes, in order.
+    def receive(self, data: bytes) -> Iterator[bytes]:
+        """Take *data* in, and give the bodies that it completes, in order.
 
-        Raises:
-            PeerProtocolError: a length is zero or over the limit.  Bodies before
-                it are lost with it: after this error the stream has no meaning.
+        Raises (while iterated, behind the bodies that came before):
+            PeerProtocolError: a length is zero or over the limit.
         """
+        if not self._broken:
+            self._buffer += data
+        return self._complete()
+
+    def _complete(self) -> Iterator[bytes]:
         buffer = self._buffer
-        buffer += data
-        bodies: list[bytes] = []
-        start, end = 0, len(buffer)
-        while end - start >= HEADER.size:
-            (length,) = HEADER.unpack_from(buffer, start)
+        while not self._broken and len(buffer) >= HEADER.size:
+            (length,) = HEADER.unpack_from(buffer)
             if not 0 < length <= self._max_frame:
-                raise PeerProtocolError(
-                    f"a frame of {length} bytes: the limit is {self._max_frame}"
-                )
-            body_start = start + HEADER.size
-            if end - body_start < length:
+                self._broken = f"a frame of {length} bytes: the limit is {self._max_frame}"
+                buffer.clear()
                 break
-            start = body_start + length
-            bodies.append(bytes(buffer[body_start:start]))
-        if start:
-            del buffer[:start]
-        return bodies
+            end = HEADER.size + length
+            if len(buffer) < end:
+                return
+            body = bytes(memoryview(buffer)[HEADER.size : end])
+            del buffer[:end]  # cheap: CPython moves the start, not the rest
+            yield body
+        if self._broken:
+            raise PeerProtocolError(self._broken)

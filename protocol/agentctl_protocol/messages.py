@@ -20,7 +20,7 @@ PROTOCOL_VERSION: Final = 1
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 CallId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 CallKind = Literal["model", "tool"]
 UsageQuality = Literal["reported", "partial", "estimated", "unknown"]
 

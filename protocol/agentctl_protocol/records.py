@@ -235,3 +235,5 @@ def decode_body(by: By, body: bytes | memoryview) -> RecordBody | None:
         return _supervisor_decoder.decode(body)
     except msgspec.ValidationError:
         return None
+    except RecursionError:
+        raise msgspec.DecodeError("nested too deeply") from None

@@ -13,6 +13,13 @@ from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
 #: What ``None`` looks like on the wire; the default of every value field.
 NIL: Final = msgspec.Raw(b"\xc0")
 
+MAX_NESTING: Final = 100
+"""How many arrays and maps may be inside each other.
+
+Python's own limit counts the callers too: what one process could just read,
+another, called from deeper down, could not.
+"""
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -28,6 +35,7 @@ def pack_value(value: object) -> msgspec.Raw:
     try:
         # Through JSON's own shapes, so that what arrives is what a JSON reader would see.
         plain = msgspec.to_builtins(value, str_keys=True)
+        _check_nesting(plain)
         msgspec.json.encode(plain)
         return msgspec.Raw(_encoder.encode(plain))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -42,10 +50,25 @@ def open_value(raw: msgspec.Raw, what: str = "value") -> Any:
     """
     try:
         plain = msgspec.to_builtins(msgspec.msgpack.decode(raw), str_keys=True)
+        _check_nesting(plain)
         msgspec.json.encode(plain)
     except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise PeerProtocolError(f"bad {what}: {_one_line(error)}") from None
     return plain
+
+
+def _check_nesting(plain: object) -> None:
+    level = [plain]
+    for _ in range(MAX_NESTING + 1):
+        containers = [item for item in level if isinstance(item, list | dict)]
+        if not containers:
+            return
+        level = [
+            inner
+            for item in containers
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+    raise RecursionError
 
 
 def _one_line(error: BaseException) -> str:
