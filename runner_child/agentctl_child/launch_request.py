@@ -1,0 +1,84 @@
+"""A request to fork a run, with its descriptors, as it arrives at the spawner."""
+
+import contextlib
+import os
+import socket
+from dataclasses import dataclass, fields
+from typing import Final
+
+import msgspec
+
+from agentctl_protocol.spawning import Launch, LaunchPacket
+
+_PACKET_BYTES: Final = 4096
+_MOST_DESCRIPTORS: Final = 7
+#: The kernel takes at most 6 MiB of arguments and environment (execve(2)).
+_MOST_LAUNCH_BYTES: Final = 32 << 20
+
+_decode_packet = msgspec.msgpack.Decoder(LaunchPacket).decode
+_decode_launch = msgspec.msgpack.Decoder(Launch).decode
+
+
+class BadLaunchError(Exception):
+    """A request that no honest supervisor sends; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Descriptors:
+    """What came beside a `LaunchPacket`, in the order in which it came."""
+
+    launch: int
+    status: int
+    channel: int
+    stdin: int
+    stdout: int
+    stderr: int
+    cgroup: int | None = None
+
+    def close(self) -> None:
+        """Close all of them."""
+        for field in fields(self):
+            descriptor = getattr(self, field.name)
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def receive(requests: socket.socket) -> tuple[LaunchPacket, Descriptors] | None:
+    """The next request; None when the supervisor has closed its end.
+
+    Raises BadLaunchError; the descriptors are closed then.
+    """
+    data, received, _, _ = socket.recv_fds(
+        requests, _PACKET_BYTES, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+    )
+    if not data:
+        return None
+    try:
+        packet = _decode_packet(data)
+        expected = _MOST_DESCRIPTORS if packet.cgroup else _MOST_DESCRIPTORS - 1
+        if len(received) != expected:
+            raise BadLaunchError(f"{len(received)} descriptors came, not {expected}")
+    except (msgspec.MsgspecError, BadLaunchError) as error:
+        for descriptor in received:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        raise BadLaunchError(str(error)) from None
+    return packet, Descriptors(*received)
+
+
+def read_launch(memfd: int) -> Launch:
+    """The Launch in a memfd, checked as far as the kernel would not.  Raises BadLaunchError."""
+    size = os.fstat(memfd).st_size
+    if size > _MOST_LAUNCH_BYTES:
+        raise BadLaunchError(f"the launch has {size} bytes, more than {_MOST_LAUNCH_BYTES}")
+    try:
+        launch = _decode_launch(os.pread(memfd, size, 0))
+    except msgspec.MsgspecError as error:
+        raise BadLaunchError(str(error)) from None
+    if any(b"\0" in text for text in (*launch.argv, *launch.env, *launch.env.values(), launch.cwd)):
+        raise BadLaunchError("an argument, variable or path contains a NUL byte")
+    if any(b"=" in name or not name for name in launch.env):
+        raise BadLaunchError("the name of a variable is empty or contains '='")
+    if not launch.argv and not launch.target:
+        raise BadLaunchError("neither a program nor a function to run")
+    return launch

@@ -1,0 +1,132 @@
+"""Why a run did not start, in words for the person who started it."""
+
+import errno
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from agentctl_protocol.spawning import Refused
+
+Fault = Literal["not_found", "not_executable", "sandbox", "system"]
+
+#: MAX_ARG_STRLEN of execve(2): one string, with its final NUL.
+LONGEST_ARGUMENT: Final = 131_072
+_SHOWN: Final = 200
+
+
+class CannotStartError(Exception):
+    """The run cannot start.  ``fault`` says whose fault it is, the text is one sentence."""
+
+    def __init__(self, fault: Fault, detail: str, *, hint: str = "") -> None:
+        super().__init__(detail)
+        self.fault: Fault = fault
+        self.hint = hint
+
+    def packet(self) -> Refused:
+        """As the supervisor is told."""
+        return Refused(fault=self.fault, detail=str(self), hint=self.hint)
+
+
+def refused_by_system(what: str, error: OSError) -> CannotStartError:
+    """An operation of ours that failed."""
+    hints = {
+        errno.EAGAIN: "Too many processes: see `ulimit -u` and the cgroup's pids.max.",
+        errno.ENOMEM: "The machine is out of memory.",
+        errno.EMFILE: "Too many open files: see `ulimit -n`.",
+        errno.ENFILE: "The machine has too many open files.",
+    }
+    return CannotStartError(
+        "system", f"{what}: {error.strerror}", hint=hints.get(error.errno or 0, "")
+    )
+
+
+def refused_working_directory(path: bytes, error: OSError) -> CannotStartError:
+    """chdir failed."""
+    return CannotStartError(
+        "system",
+        f"the working directory {shown(path)} cannot be entered: {error.strerror}",
+        hint="Create it, or name another one.",
+    )
+
+
+def refused_program(
+    error: OSError, path: bytes, argv: Sequence[bytes], env: Mapping[bytes, bytes]
+) -> CannotStartError:
+    """execve(2) failed on ``path``, the program that ``argv[0]`` led to."""
+    program = shown(argv[0])
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        if os.path.exists(path):
+            # The file is there: it is what the file names in its turn that is missing.
+            return CannotStartError(
+                "not_found",
+                f"{program} cannot be executed: its interpreter{_interpreter(path)} is missing",
+                hint="Correct the file's first line, or install the interpreter.",
+            )
+        hint = "" if b"/" in argv[0] else "It was looked for in the PATH of the run's environment."
+        return CannotStartError("not_found", f"program not found: {program}", hint=hint)
+    if error.errno == errno.E2BIG:
+        return _too_long(argv, env)
+    if error.errno in (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EIO):
+        return refused_by_system(f"{program} cannot be executed", error)
+    detail, hint = str(error.strerror), ""
+    if os.path.isdir(path):
+        detail = "it is a directory"
+    elif error.errno == errno.ENOEXEC:
+        detail = "it is neither a binary of this machine nor a script"
+        hint = "A script's first line names its interpreter, as in #!/bin/sh."
+    elif error.errno == errno.EACCES and not _has_execute_bit(path):
+        detail = "it is not marked as executable"
+        hint = f"chmod +x {shown(path)}"
+    return CannotStartError(
+        "not_executable", f"{program} cannot be executed: {detail}", hint=hint
+    )
+
+
+def _too_long(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> CannotStartError:
+    limit = f"One argument may be at most {LONGEST_ARGUMENT:,} bytes"
+    other_way = "Pass long data through standard input or a file."
+    for position, argument in enumerate(argv):
+        if len(argument) >= LONGEST_ARGUMENT:
+            return CannotStartError(
+                "not_executable",
+                f"argument {position} is too long: {len(argument):,} bytes",
+                hint=f"{limit}. {other_way}",
+            )
+    for name, value in env.items():
+        if len(name) + len(value) + 1 >= LONGEST_ARGUMENT:
+            return CannotStartError(
+                "not_executable",
+                f"the variable {shown(name)} is too long: {len(value):,} bytes",
+                hint=f"{limit}, a variable too.",
+            )
+    total = sum(map(len, argv)) + sum(len(name) + len(env[name]) for name in env)
+    return CannotStartError(
+        "not_executable",
+        f"arguments and environment are too long: {total:,} bytes together",
+        hint=other_way,
+    )
+
+
+def _interpreter(path: bytes) -> str:
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(_SHOWN)
+    except OSError:
+        return ""
+    words = line[2:].split() if line.startswith(b"#!") else []
+    return f" {shown(words[0])}" if words else ""
+
+
+def _has_execute_bit(path: bytes) -> bool:
+    try:
+        return bool(os.stat(path).st_mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH))
+    except OSError:
+        return True
+
+
+def shown(text: bytes) -> str:
+    """One bounded line of printable characters."""
+    decoded = os.fsdecode(text)
+    line = "".join(c if c.isprintable() else f"\\x{ord(c) & 0xFF:02x}" for c in decoded)
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"

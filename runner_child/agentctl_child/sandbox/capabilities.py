@@ -1,0 +1,93 @@
+"""What the agent may keep of root's powers: capabilities(7)."""
+
+import ctypes
+import errno
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from agentctl_child.sandbox import syscalls
+
+DAC_READ_SEARCH: Final = 2
+
+#: What docker leaves to root in a container, less MKNOD.  In particular no SYS_ADMIN (it
+#: could unmount /proc), SYS_PTRACE (it could steal init's descriptors), SYS_MODULE, SYS_RAWIO.
+ROOT_IN_A_RUN: Final = frozenset(
+    {
+        0,  # CHOWN
+        1,  # DAC_OVERRIDE
+        3,  # FOWNER
+        4,  # FSETID
+        5,  # KILL
+        6,  # SETGID
+        7,  # SETUID
+        8,  # SETPCAP
+        10,  # NET_BIND_SERVICE
+        13,  # NET_RAW
+        18,  # SYS_CHROOT
+        29,  # AUDIT_WRITE
+        31,  # SETFCAP
+    }
+)
+
+_SETPCAP: Final = 8
+_VERSION_3: Final = 0x2008_0522
+_PR_SET_KEEPCAPS: Final = 8
+_PR_CAPBSET_DROP: Final = 24
+_PR_CAP_AMBIENT: Final = 47
+_AMBIENT_RAISE: Final = 2
+_AMBIENT_CLEAR_ALL: Final = 4
+_HIGHEST: Final = 63
+
+
+def keep_over_setuid() -> None:
+    """Let the permitted set survive the next change from uid 0 to another."""
+    syscalls.prctl("PR_SET_KEEPCAPS", _PR_SET_KEEPCAPS, 1)
+
+
+def may_limit() -> bool:
+    """Whether we can take capabilities out of our bounding set."""
+    return bool(_effective() >> _SETPCAP & 1)
+
+
+def limit_bounding(keep: Iterable[int]) -> None:
+    """Take all but ``keep`` out of the bounding set, for us and all that we exec."""
+    kept = frozenset(keep)
+    for capability in range(_HIGHEST + 1):
+        if capability in kept:
+            continue
+        try:
+            syscalls.prctl("PR_CAPBSET_DROP", _PR_CAPBSET_DROP, capability)
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # past the last one that this kernel knows
+                return
+            raise
+
+
+def hold(keep: Iterable[int], *, ambient: bool = False) -> None:
+    """Hold ``keep`` and no other capability; ``ambient`` ones survive an exec without uid 0."""
+    mask = sum(1 << capability for capability in keep)
+    syscalls.prctl("PR_CAP_AMBIENT", _PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL)
+    _set(mask, inheritable=mask if ambient else 0)
+    if ambient:
+        for capability in keep:
+            syscalls.prctl("PR_CAP_AMBIENT", _PR_CAP_AMBIENT, _AMBIENT_RAISE, capability)
+
+
+def _header() -> ctypes.Array[ctypes.c_char]:
+    return ctypes.create_string_buffer(struct.pack("=Ii", _VERSION_3, 0), 8)
+
+
+def _effective() -> int:
+    data = ctypes.create_string_buffer(24)
+    syscalls.syscall("capget", syscalls.CAPGET, _header(), data)
+    low, _, _, high, _, _ = struct.unpack("=6I", data.raw)
+    return int(low | high << 32)
+
+
+def _set(mask: int, inheritable: int) -> None:
+    low, high = mask & 0xFFFF_FFFF, mask >> 32
+    data = struct.pack(
+        "=6I", low, low, inheritable & 0xFFFF_FFFF, high, high, inheritable >> 32
+    )
+    syscalls.syscall("capset", syscalls.CAPSET, _header(), ctypes.create_string_buffer(data, 24))

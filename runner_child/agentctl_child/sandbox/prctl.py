@@ -1,0 +1,53 @@
+"""What a process may ask of the kernel about itself alone: prctl(2)."""
+
+import ctypes
+import signal
+from typing import Final
+
+from agentctl_child.sandbox import syscalls
+
+_SET_PDEATHSIG: Final = 1
+_SET_DUMPABLE: Final = 4
+_SET_NAME: Final = 15
+_SET_CHILD_SUBREAPER: Final = 36
+_GET_CHILD_SUBREAPER: Final = 37
+_SET_NO_NEW_PRIVS: Final = 38
+
+
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """The kernel sends ``number`` (0: nothing) when the *thread* that forked us ends.
+
+    Cleared by setresuid and setresgid; the signal is permission-checked, so a
+    parent of another uid must be root's.  It is only the fastest of the triggers.
+    """
+    syscalls.prctl("PR_SET_PDEATHSIG", _SET_PDEATHSIG, int(number))
+
+
+def set_dumpable(dumpable: bool) -> None:
+    """Allow or forbid ptrace, pidfd_getfd and /proc/<pid>/mem to processes of our uid.
+
+    Inherited over fork.  Also decides whether our files in /proc belong to us or to root.
+    """
+    syscalls.prctl("PR_SET_DUMPABLE", _SET_DUMPABLE, int(dumpable))
+
+
+def become_subreaper() -> None:
+    """Orphans among our descendants become our children."""
+    syscalls.prctl("PR_SET_CHILD_SUBREAPER", _SET_CHILD_SUBREAPER, 1)
+
+
+def is_subreaper() -> bool:
+    """What the kernel says about it."""
+    answer = ctypes.c_int()
+    syscalls.prctl("PR_GET_CHILD_SUBREAPER", _GET_CHILD_SUBREAPER, ctypes.byref(answer))
+    return bool(answer.value)
+
+
+def forbid_new_privileges() -> None:
+    """No exec below us ever gains a privilege; also what lets us install a seccomp filter."""
+    syscalls.prctl("PR_SET_NO_NEW_PRIVS", _SET_NO_NEW_PRIVS, 1)
+
+
+def set_name(name: bytes) -> None:
+    """The short name in ps; the kernel keeps 15 bytes."""
+    syscalls.prctl("PR_SET_NAME", _SET_NAME, ctypes.c_char_p(name))

@@ -1,0 +1,256 @@
+"""A stand-in for the supervisor: it drives a real spawner, synchronously, with no event loop."""
+
+import array
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from agentctl_protocol.spawning import (
+    Contained,
+    Exited,
+    Launch,
+    LaunchPacket,
+    Order,
+    Refused,
+    Running,
+    SpawnerReady,
+    Status,
+    pack,
+)
+from agentctl_protocol.vocabulary import Containment, Sandbox
+
+_decode_status = msgspec.msgpack.Decoder(Status).decode
+PATIENCE_S = 20.0
+
+
+@dataclass
+class LaunchedRun:
+    """A run that the spawner was asked for: the supervisor's ends, and what was said so far."""
+
+    run: str
+    status: socket.socket
+    channel: socket.socket
+    output: int
+    packets: list[Status] = field(default_factory=list)
+    pidfds: list[int] = field(default_factory=list)
+    closed: bool = False
+
+    def order(self, order: Order) -> None:
+        self.status.send(pack(order))
+
+    def read(self, timeout_s: float = PATIENCE_S) -> Status | None:
+        """The next packet; None at the end of the socket, TimeoutError if nothing comes."""
+        if not select.select([self.status], [], [], timeout_s)[0]:
+            raise TimeoutError(f"the warden of {self.run} says nothing; so far {self.packets}")
+        try:
+            data, received, _, _ = socket.recv_fds(self.status, 65_536, 4)
+        except ConnectionError:
+            data, received = b"", []
+        self.pidfds += received
+        if not data:
+            self.closed = True
+            return None
+        packet = _decode_status(data)
+        self.packets.append(packet)
+        return packet
+
+    def until(self, kind: type, timeout_s: float = PATIENCE_S) -> Status:
+        end = time.monotonic() + timeout_s
+        while True:
+            packet = self.read(max(0.0, end - time.monotonic()))
+            if packet is None:
+                raise AssertionError(f"the warden left without {kind.__name__}: {self.packets}")
+            if isinstance(packet, kind):
+                return packet
+
+    def contained(self) -> Contained:
+        packet = self.until(Contained)
+        assert isinstance(packet, Contained)
+        return packet
+
+    def running(self) -> Running:
+        packet = self.until(Running)
+        assert isinstance(packet, Running)
+        return packet
+
+    def exited(self, timeout_s: float = PATIENCE_S) -> Exited:
+        packet = self.until(Exited, timeout_s)
+        assert isinstance(packet, Exited)
+        return packet
+
+    def refused(self) -> Refused:
+        packet = self.until(Refused)
+        assert isinstance(packet, Refused)
+        return packet
+
+    def drain(self, timeout_s: float = PATIENCE_S) -> list[Status]:
+        """Everything until the warden has closed its end."""
+        end = time.monotonic() + timeout_s
+        while self.read(max(0.0, end - time.monotonic())) is not None:
+            pass
+        return self.packets
+
+    def output_bytes(self) -> bytes:
+        """All that the run wrote; waits until nobody holds the pipe."""
+        data = b""
+        while part := os.read(self.output, 65_536):
+            data += part
+        return data
+
+    def close(self) -> None:
+        self.status.close()
+        self.channel.close()
+        for descriptor in (self.output, *self.pidfds):
+            os.close(descriptor)
+        self.pidfds.clear()
+
+
+class SpawnerStandIn:
+    """Starts a spawner as the supervisor does.
+
+    ``supervisor``: the process whose death ends it, this one unless told otherwise.
+    """
+
+    def __init__(
+        self,
+        *,
+        env: Mapping[str, str] | None = None,
+        supervisor: int | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.getpid() if supervisor is None else supervisor
+        pidfd = os.pidfd_open(pid)
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-I", "-m", "agentctl_child.spawner"),
+                *("--request-fd", str(theirs.fileno()), "--supervisor-pidfd", str(pidfd)),
+                *("--supervisor-pid", str(pid), *arguments, "--room", " " * 120),
+            ],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(), pidfd),
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+        theirs.close()
+        os.close(pidfd)
+        if not select.select([self.requests], [], [], PATIENCE_S)[0]:
+            raise TimeoutError("the spawner does not report ready")
+        self.ready = msgspec.msgpack.decode(self.requests.recv(4096), type=SpawnerReady)
+        self.runs: list[LaunchedRun] = []
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self.requests.close()
+        for run in self.runs:
+            with contextlib.suppress(OSError):
+                run.close()
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            if error is None:
+                raise
+
+    def launch(
+        self,
+        *argv: str | bytes,
+        env: Mapping[str, str] | None = None,
+        containment: Containment = Containment.PID_NAMESPACE,
+        sandbox: Sandbox = Sandbox.BASIC,
+        stdin: int | None = None,
+        cgroup: int | None = None,
+        cwd: str = "/",
+        target: str = "",
+        deadline_s: float | None = None,
+        sealed: bool = True,
+        host_uid: int | None = None,
+        raw: bytes | None = None,
+    ) -> LaunchedRun:
+        """Ask for a run; output and errors go to one pipe."""
+        self._count += 1
+        run = f"r-test{os.getpid():x}{self._count:04d}"
+        launch = Launch(
+            run=run,
+            sandbox=sandbox,
+            containment=containment,
+            argv=tuple(os.fsencode(argument) for argument in argv),
+            env={
+                os.fsencode(name): os.fsencode(value)
+                for name, value in {"PATH": os.defpath, **(env or {})}.items()
+            },
+            cwd=os.fsencode(cwd),
+            target=target,
+            deadline_s=deadline_s,
+            sealed=sealed,
+            host_uid=host_uid,
+        )
+        memfd = os.memfd_create("launch", os.MFD_CLOEXEC)
+        os.write(memfd, pack(launch) if raw is None else raw)
+        status, wardens = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel, agents = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        output, agents_output = os.pipe2(os.O_CLOEXEC)
+        null = os.open(os.devnull, os.O_RDONLY)
+        given = [
+            *(memfd, wardens.fileno(), agents.fileno()),
+            *(null if stdin is None else stdin, agents_output, agents_output),
+            *(() if cgroup is None else (cgroup,)),
+        ]
+        packet = LaunchPacket(run=run, cgroup=cgroup is not None, containment=containment)
+        self.requests.sendmsg(
+            [pack(packet)],
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", given))],
+        )
+        for socket_end in (wardens, agents):
+            socket_end.close()
+        for descriptor in (memfd, agents_output, null):
+            os.close(descriptor)
+        launched = LaunchedRun(run, status, channel, output)
+        self.runs.append(launched)
+        return launched
+
+
+def processes_with(marker: str) -> Iterator[int]:
+    """Every living process that has ``marker`` in its command line or environment."""
+    wanted = marker.encode()
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        texts = []
+        for file in ("cmdline", "environ"):
+            with contextlib.suppress(OSError), open(f"/proc/{name}/{file}", "rb") as opened:
+                texts.append(opened.read())
+        if any(wanted in text for text in texts):
+            yield int(name)
+
+
+def wait_until_gone(marker: str, timeout_s: float = 1.0) -> list[int]:
+    """Who still carries ``marker`` when the time is over; returns as soon as nobody does."""
+    end = time.monotonic() + timeout_s
+    while left := list(processes_with(marker)):
+        if time.monotonic() >= end:
+            return left
+        # Nobody's pidfd is at hand for processes that only a scan can find.
+        time.sleep(0.005)
+    return []
