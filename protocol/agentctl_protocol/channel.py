@@ -16,7 +16,12 @@ from agentctl_protocol.channel_state import (
     AgentState,
     SupervisorState,
 )
-from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
+from agentctl_protocol.errors import (
+    UNREADABLE,
+    LocalProtocolError,
+    PeerProtocolError,
+    one_line,
+)
 from agentctl_protocol.framing import MAX_FRAME, FrameBuffer, frame
 from agentctl_protocol.messages import (
     PROTOCOL_VERSION,
@@ -91,7 +96,7 @@ class Channel(Generic[_Says, _Hears]):
             return self._encoder.encode(messages[0] if len(messages) == 1 else messages)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             # A lone surrogate in a text, a number over 64 bits: structs do not check.
-            raise LocalProtocolError(f"cannot be sent: {str(error)[:200]}") from None
+            raise LocalProtocolError(f"cannot be sent: {one_line(error)}") from None
 
     def receive(self, data: bytes) -> list[tuple[_Hears, bytes]]:
         """The messages that *data* completes, each with the raw bytes that carried it.
@@ -120,10 +125,8 @@ class Channel(Generic[_Says, _Hears]):
             if body[0] & 0xF0 != 0x90 and body[0] not in (0xDC, 0xDD):
                 return [(cast(_Hears, self._decode_one(body)), body)]
             messages = cast(Sequence[_Hears], self._decode_many(body))
-        except msgspec.DecodeError as error:
-            raise PeerProtocolError(f"not a legal message: {str(error)[:200]}") from None
-        except RecursionError:
-            raise PeerProtocolError("not a legal message: nested too deeply") from None
+        except UNREADABLE as error:
+            raise PeerProtocolError(f"not a legal message: {one_line(error)}") from None
         return [(message, self._encoder.encode(message)) for message in messages]
 
     def _advance(self, role: Role, message: ChildMessage | SupervisorMessage) -> None:

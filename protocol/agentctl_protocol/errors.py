@@ -4,6 +4,15 @@
 other side broke the rules, and the run is ended with reason ``protocol``.
 """
 
+from typing import Final
+
+UNREADABLE: Final = (ValueError, RecursionError)
+"""What msgspec raises for bytes that it cannot read.
+
+Its own `DecodeError` is a ValueError; so is the UnicodeDecodeError that it lets
+through for a text which is not UTF-8.
+"""
+
 
 class ProtocolError(Exception):
     """A message or byte that the protocol does not allow; raised only as one of its subclasses."""
@@ -19,3 +28,10 @@ class PeerProtocolError(ProtocolError):
     The text is one line, fit to be shown to a person, and never contains more
     than a bounded excerpt of what was received.
     """
+
+
+def one_line(error: BaseException) -> str:
+    """What *error* says, in one line of bounded length."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return " ".join(str(error).split())[:200] or type(error).__name__

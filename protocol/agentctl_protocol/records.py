@@ -19,6 +19,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from agentctl_protocol.errors import UNREADABLE, one_line
 from agentctl_protocol.messages import (
     Ask,
     Bye,
@@ -235,5 +236,5 @@ def decode_body(by: By, body: bytes | memoryview) -> RecordBody | None:
         return _supervisor_decoder.decode(body)
     except msgspec.ValidationError:
         return None
-    except RecursionError:
-        raise msgspec.DecodeError("nested too deeply") from None
+    except UNREADABLE as error:
+        raise msgspec.DecodeError(one_line(error)) from None

@@ -65,6 +65,7 @@ class Survivor(msgspec.Struct, frozen=True):
 
 class Call(msgspec.Struct, frozen=True):
     """A model or tool call that was granted.  ``interrupted``: its side effect is unknown.
+    ``open``: it goes on, in the report of a running run.
 
     An interrupted call carries a ``result`` made by us, so that a chat history stays valid.
     """
@@ -72,7 +73,7 @@ class Call(msgspec.Struct, frozen=True):
     id: str
     kind: CallKind
     name: str
-    outcome: Literal["ok", "error", "cancelled", "interrupted"]
+    outcome: Literal["ok", "error", "cancelled", "interrupted", "open"]
     args: Any = None
     result: Any = None
     error: str = ""
@@ -130,6 +131,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     processes: Processes = Processes()
     survivor_list: tuple[Survivor, ...] = ()
     calls: tuple[Call, ...] = ()
+    calls_left_out: int = 0
     usage: dict[str, UsageTotal] = {}
     partial_text: str = ""
     checkpoint: Any = None

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
+from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError, one_line
 
 #: What ``None`` looks like on the wire; the default of every value field.
 NIL: Final = msgspec.Raw(b"\xc0")
@@ -39,7 +39,7 @@ def pack_value(value: object) -> msgspec.Raw:
         msgspec.json.encode(plain)
         return msgspec.Raw(_encoder.encode(plain))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise LocalProtocolError(f"not a JSON value: {_one_line(error)}") from None
+        raise LocalProtocolError(f"not a JSON value: {one_line(error)}") from None
 
 
 def open_value(raw: msgspec.Raw, what: str = "value") -> Any:
@@ -53,7 +53,7 @@ def open_value(raw: msgspec.Raw, what: str = "value") -> Any:
         _check_nesting(plain)
         msgspec.json.encode(plain)
     except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise PeerProtocolError(f"bad {what}: {_one_line(error)}") from None
+        raise PeerProtocolError(f"bad {what}: {one_line(error)}") from None
     return plain
 
 
@@ -69,9 +69,3 @@ def _check_nesting(plain: object) -> None:
             for inner in (item.values() if isinstance(item, dict) else item)
         ]
     raise RecursionError
-
-
-def _one_line(error: BaseException) -> str:
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
-    return " ".join(str(error).split())[:200] or type(error).__name__
