@@ -14,7 +14,7 @@ mapped: a live writer may cut one, and touching the map would kill us with SIGBU
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -210,10 +210,16 @@ class _Segment:
         os.close(self._fd)
 
     def records(self) -> Iterator[Record]:
+        start = self._first_record()
+        while start is not None:
+            start = yield from self._records_from(start)
+
+    def _records_from(self, start: int) -> Generator[Record, None, int | None]:
+        """Good records that follow each other; returns where to go on behind a bad place."""
         take, unpack, crc32 = self._log.take, RECORD_HEADER.unpack_from, zlib.crc32
-        offset = base = self._first_record()
+        offset = base = start
         window = b""
-        while offset is not None:
+        while True:
             at = offset - base
             if len(window) - at < _HEADER_SIZE:
                 window, base, at = os.pread(self._fd, _WINDOW, offset), offset, 0
@@ -221,7 +227,7 @@ class _Segment:
                     if self._was_overtaken():
                         continue
                     self._settle(offset)
-                    return
+                    return None
             length, crc, end = 0, 0, len(window) + 1
             if len(window) >= _HEADER_SIZE:
                 header = unpack(window, at)
@@ -237,8 +243,7 @@ class _Segment:
                 if record is not None:
                     yield record
             else:
-                offset = base = self._behind(offset, self._judge(offset))
-                window = b""
+                return self._behind(offset, self._judge(offset))
 
     def _first_record(self) -> int | None:
         """Where the first record is, or None if nothing in this file should be read.

@@ -1,0 +1,254 @@
+"""Processes by identity, and the processes that belong to a run, as /proc shows them.
+
+A number alone never means a process here: it is checked with the start time, and
+signals go through a pidfd.  What a process may choose about itself (name, arguments,
+environment) is shown to people, and decides nothing while its keepers are alive.
+"""
+
+import contextlib
+import os
+import re
+import select
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from agentctl_protocol.records import ContainedRecord
+from agentctl_protocol.spawning import RUN_ID_VARIABLE, ProcessIdentity
+from agentctl_protocol.vocabulary import Containment
+
+_DEAD: Final = frozenset("ZXx")
+_MAX_COMMAND: Final = 4096
+_SHOWN_COMMAND: Final = 200
+_MAX_READ: Final = 1 << 18
+
+
+class _Stat(NamedTuple):
+    """Fields 3, 4 and 22 of ``/proc/<pid>/stat`` (proc(5))."""
+
+    state: str
+    ppid: int
+    start_time: int
+
+
+@cache
+def boot_id() -> str:
+    """The kernel's name for this boot; empty where /proc does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def identity_of(pid: int) -> ProcessIdentity | None:
+    """The identity of the process that has the number *pid* now, zombies included."""
+    stat = _stat(pid)
+    return None if stat is None else ProcessIdentity(pid, stat.start_time)
+
+
+def is_alive(identity: ProcessIdentity) -> bool:
+    """Whether this very process exists and is no zombie."""
+    stat = _stat(identity.pid)
+    return stat is not None and stat.start_time == identity.start_time and stat.state not in _DEAD
+
+
+def open_pidfd(identity: ProcessIdentity) -> int | None:
+    """A pidfd of this very process, or None if it is gone or a zombie.  The caller closes it."""
+    try:
+        pidfd = os.pidfd_open(identity.pid)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return None
+    # Now the number cannot come to mean another one unseen: if it does not mean this
+    # process by now, the descriptor is not of it either.
+    if is_alive(identity):
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def send_signal(pidfd: int, number: int) -> bool:
+    """Send a signal; False if the process is gone.
+
+    Raises:
+        PermissionError: we may not.
+    """
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def members(contained: ContainedRecord) -> list[ProcessIdentity]:
+    """The processes of a run that are alive now, in the order of their numbers.
+
+    In a pid namespace that is everything in it, init included, and in namespaces below it;
+    in the fallback the descendants of the warden, without itself.  Where the run has a
+    cgroup, everything in that too.
+    """
+    found = set(_in_cgroup(contained.cgroup)) if contained.cgroup else set()
+    if contained.containment is Containment.PID_NAMESPACE:
+        found |= _in_namespace(contained)
+    elif is_alive(contained.warden):
+        found |= _with_descendants({contained.warden.pid})
+    found.discard(contained.warden.pid)
+    return _alive(found)
+
+
+def marked(run_id: str, not_before: int = 0) -> list[ProcessIdentity]:
+    """Processes that say themselves that they belong to *run_id*; for when no keeper is left.
+
+    By the environment that a run's programs get, or by the title of a keeper or agent.  A
+    claim: so nothing that is older than the run (*not_before*, a start time) is believed.
+    """
+    variable = f"{RUN_ID_VARIABLE}={run_id}".encode()
+    title = re.compile(rb"agentctl (?:warden|init|agent) %s(?![a-z0-9])" % run_id.encode())
+    found = (
+        pid
+        for pid in _all_pids()
+        if title.match(_read(f"/proc/{pid}/cmdline"))
+        or variable in _read(f"/proc/{pid}/environ").split(b"\0")
+    )
+    return [who for who in _alive(found) if who.start_time >= not_before]
+
+
+def wait_dead(pidfds: Iterable[int], timeout_s: float) -> bool:
+    """Whether all of *pidfds* are dead, or are within *timeout_s* seconds."""
+    poll = select.poll()
+    left = set(pidfds)
+    for pidfd in left:
+        poll.register(pidfd, select.POLLIN)
+    deadline = time.monotonic() + timeout_s
+    while left:
+        # Readable once every thread has ended, zombies included (pidfd_open(2)).
+        dead = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        if not dead:
+            return False
+        for pidfd, _ in dead:
+            poll.unregister(pidfd)
+            left.discard(pidfd)
+    return True
+
+
+def command_line(pid: int) -> str:
+    """What the process calls itself, on one line fit for a terminal; empty if it is gone."""
+    arguments = _read(f"/proc/{pid}/cmdline")[:_MAX_COMMAND]
+    if not arguments and (name := _read(f"/proc/{pid}/comm").strip()):
+        arguments = b"[%s]" % name
+    text = arguments.rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "backslashreplace")
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return shown if len(shown) <= _SHOWN_COMMAND else shown[:_SHOWN_COMMAND] + "..."
+
+
+# --- who belongs to a run --------------------------------------------------
+
+
+def _in_cgroup(path: str) -> Iterable[int]:
+    for directory, _, _ in os.walk(path):
+        try:
+            # 0 is a process that our pid namespace does not know.
+            pids = Path(directory, "cgroup.procs").read_text("ascii").split()
+        except (OSError, ValueError):
+            continue
+        yield from (int(pid) for pid in pids if pid != "0")
+
+
+def _in_namespace(contained: ContainedRecord) -> set[int]:
+    """Those of the namespace's inode, and all that descends from them.
+
+    Descent finds what a look at the inode does not: a process that is not dumpable or has
+    another uid hides it (ptrace(2) access), and one may have gone into a namespace below.
+    The inode finds what does not descend from init: whoever joined by setns(2).
+    """
+    found = {pid for pid in _all_pids() if _namespace_of(pid) == contained.namespace}
+    if is_alive(contained.root):
+        found.add(contained.root.pid)
+    return _with_descendants(found)
+
+
+def _namespace_of(pid: int) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return None
+
+
+def _with_descendants(roots: set[int]) -> set[int]:
+    children = _children if _has_children_files() else _children_by_parent().__getitem__
+    found, left = set(roots), list(roots)
+    while left:
+        for child in children(left.pop()):
+            if child not in found:
+                found.add(child)
+                left.append(child)
+    return found
+
+
+@cache
+def _has_children_files() -> bool:
+    # Since 3.5 with CONFIG_CHECKPOINT_RESTORE, since 4.2 with CONFIG_PROC_CHILDREN.
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        # The list is kept for each thread: a child belongs to the one that forked it.
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{pid}/task/{thread}/children").read_text("ascii")
+                found.extend(map(int, text.split()))
+    except OSError:
+        pass  # it is gone
+    return found
+
+
+def _children_by_parent() -> Mapping[int, list[int]]:
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for pid in _all_pids():
+        stat = _stat(pid)
+        if stat is not None:
+            children[stat.ppid].append(pid)
+    return children
+
+
+def _alive(pids: Iterable[int]) -> list[ProcessIdentity]:
+    found = []
+    for pid in sorted(pids):
+        stat = _stat(pid)
+        if stat is not None and stat.state not in _DEAD:
+            found.append(ProcessIdentity(pid, stat.start_time))
+    return found
+
+
+# --- /proc -----------------------------------------------------------------
+
+
+def _all_pids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    except OSError:
+        return []
+
+
+def _stat(pid: int) -> _Stat | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+        # The name, in brackets, may hold anything, brackets and spaces too.
+        fields = text[text.rindex(b")") + 2 :].split()
+        return _Stat(fields[0].decode(), int(fields[1]), int(fields[19]))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MAX_READ)
+    except OSError:
+        return b""
