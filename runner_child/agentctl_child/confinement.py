@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from agentctl_child import layers
 from agentctl_child.refusal import CannotStartError
 from agentctl_child.sandbox import capabilities, landlock, prctl, rlimits, seccomp
-from agentctl_protocol.spawning import Launch
 from agentctl_protocol.vocabulary import Containment, Sandbox
 
 

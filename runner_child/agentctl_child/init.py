@@ -17,7 +17,7 @@ from typing import NoReturn
 import msgspec
 
 from agentctl_child import process_title
-from agentctl_child.agent_process import AgentDescriptors, become_agent
+from agentctl_child.agent_process import AgentDescriptors, become_agent, confine, spawn_agent
 from agentctl_child.confinement import Confinement
 from agentctl_child.death_chain import DeathChain
 from agentctl_child.failpoints import reach
@@ -98,18 +98,18 @@ class _Init:
         self.children = signals.open_signalfd([signal.SIGCHLD])
 
     def run(self) -> NoReturn:
-        task = self.task
+        task, given = self.task, self.task.given
+        self._close_all_but(given.stdin, given.stdout, given.stderr, given.channel, given.report)
         reach("init:started")
         _say(task.words, pack(InitReady(namespace=namespaces.inode("pid"))))
-        # Before anything is mounted: it asks the warden's view of /proc for nothing more.
         process_title.set_title("agentctl-init", f"agentctl init {task.launch.run}")
-        self._set_up()
-        reach("init:maps")
-        agent = self._fork_agent()
+        layers = self._set_up()
+        reach("init:confined")
+        agent = self._start_agent(layers)
         reach("init:forked")
         self._look_after(Reaper(agent))
 
-    def _set_up(self) -> None:
+    def _set_up(self) -> tuple[str, ...]:
         task = self.task
         try:
             enter_namespaces(task.uid, task.gid, own_user_namespace=task.own_user_namespace)
@@ -119,16 +119,30 @@ class _Init:
                 f"the pid namespace cannot be set up: {error.strerror} ({error})",
                 hint="See `agentctl doctor`.",
             ) from None
+        reach("init:mounted")
+        # Init needs no more power than its agent, and shares its fate.  What keeps the
+        # agent's hands off it is that it is not dumpable.
+        layers = confine(task.launch, task.confinement)
+        prctl.set_dumpable(False)
+        # Changing the uid has cleared it.
+        task.chain.arm()
+        return layers
 
-    def _fork_agent(self) -> int:
-        pid = os.fork()
-        if pid == 0:
-            become_agent(self.task.launch, self.task.given, self.task.confinement)
+    def _start_agent(self, layers: tuple[str, ...]) -> int:
+        task = self.task
+        if task.launch.argv or task.launch.python:
+            pid = spawn_agent(task.launch, task.given, layers)
+        else:
+            pid = os.fork()
+            if pid == 0:
+                become_agent(task.launch, task.given, task.confinement, confined=layers)
         # The channel and the pipes must end with the agent and not with us.
-        descriptors.close_all_but(
-            [0, 1, 2, self.children, self.task.words.fileno(), *self.task.chain]
-        )
+        self._close_all_but()
         return pid
+
+    def _close_all_but(self, *more: int) -> None:
+        own = (0, 1, 2, self.children, self.task.words.fileno(), *self.task.chain)
+        descriptors.close_all_but([*own, *more])
 
     def _look_after(self, reaper: Reaper) -> NoReturn:
         words = self.task.words

@@ -48,9 +48,10 @@ def receive(requests: socket.socket) -> tuple[LaunchPacket, Descriptors] | None:
 
     Raises BadLaunchError; the descriptors are closed then.
     """
-    data, received, _, _ = socket.recv_fds(
-        requests, _PACKET_BYTES, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-    )
+    data, received, _, _ = socket.recv_fds(requests, _PACKET_BYTES, _MOST_DESCRIPTORS)
+    for descriptor in received:
+        # Python 3.11's recv_fds ignores its flags, so MSG_CMSG_CLOEXEC would not help.
+        os.set_inheritable(descriptor, False)
     if not data:
         return None
     try:

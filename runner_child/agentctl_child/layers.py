@@ -46,9 +46,7 @@ class Surroundings(NamedTuple):
 def observe() -> Surroundings:
     """Ask the kernel about this process."""
     with open("/proc/self/status", "rb") as file:
-        status = dict(
-            line.split(b":\t", 1) for line in file.read().splitlines() if b":\t" in line
-        )
+        status = dict(line.split(b":\t", 1) for line in file.read().splitlines() if b":\t" in line)
     held = (status[b"CapPrm"], status[b"CapEff"], status[b"CapInh"], status[b"CapAmb"])
     permitted = 0
     for mask in held:
@@ -78,9 +76,7 @@ def _unified_cgroup() -> bytes:
     return next((line[3:] for line in lines if line.startswith(b"0::")), b"")
 
 
-def read_back(
-    outside: Surroundings, *, subreaper: bool, landlock: bool
-) -> tuple[str, ...]:
+def read_back(outside: Surroundings, *, subreaper: bool, landlock: bool) -> tuple[str, ...]:
     """The layers around this process, compared with what its keepers saw ``outside``."""
     inside = observe()
     layers = []

@@ -109,9 +109,7 @@ class NamespaceTree:
                     blocked_by=self._blocker(members) or blocked_by,
                 )
         _, _, usage = os.wait4(self.root.pid, 0)
-        return Remains(
-            cpu_s=usage.ru_utime + usage.ru_stime, max_rss_bytes=usage.ru_maxrss * 1024
-        )
+        return Remains(cpu_s=usage.ru_utime + usage.ru_stime, max_rss_bytes=usage.ru_maxrss * 1024)
 
     def _members(self) -> dict[int, pidfd.ProcessStat]:
         """The processes of the namespace, zombies too, as far as we may see that they are."""

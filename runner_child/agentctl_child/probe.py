@@ -61,9 +61,7 @@ def _try(question: int, uid: int, gid: int, namespaces: int) -> NoReturn:
     try:
         if namespaces:
             try:
-                enter_namespaces(
-                    uid, gid, own_user_namespace=bool(namespaces & clone.NEW_USER)
-                )
+                enter_namespaces(uid, gid, own_user_namespace=bool(namespaces & clone.NEW_USER))
             except OSError as error:
                 refused = f"it cannot be set up: {error.strerror}"
         sealed = _can_seal()

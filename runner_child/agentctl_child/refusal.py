@@ -42,7 +42,7 @@ def refused_by_system(what: str, error: OSError) -> CannotStartError:
 
 
 def refused_working_directory(path: bytes, error: OSError) -> CannotStartError:
-    """chdir failed."""
+    """The run's working directory is missing, or closed to it."""
     return CannotStartError(
         "system",
         f"the working directory {shown(path)} cannot be entered: {error.strerror}",
@@ -78,9 +78,7 @@ def refused_program(
     elif error.errno == errno.EACCES and not _has_execute_bit(path):
         detail = "it is not marked as executable"
         hint = f"chmod +x {shown(path)}"
-    return CannotStartError(
-        "not_executable", f"{program} cannot be executed: {detail}", hint=hint
-    )
+    return CannotStartError("not_executable", f"{program} cannot be executed: {detail}", hint=hint)
 
 
 def _too_long(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> CannotStartError:

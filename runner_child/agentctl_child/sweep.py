@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -66,7 +66,7 @@ class _Held:
         self.by_identity: dict[ProcessIdentity, int] = {}
         self.missed = False
 
-    def __enter__(self) -> "_Held":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

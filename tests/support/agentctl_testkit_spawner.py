@@ -61,7 +61,7 @@ class LaunchedRun:
         if not data:
             self.closed = True
             return None
-        packet = _decode_status(data)
+        packet: Status = _decode_status(data)
         self.packets.append(packet)
         return packet
 

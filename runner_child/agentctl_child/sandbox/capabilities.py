@@ -87,7 +87,5 @@ def _effective() -> int:
 
 def _set(mask: int, inheritable: int) -> None:
     low, high = mask & 0xFFFF_FFFF, mask >> 32
-    data = struct.pack(
-        "=6I", low, low, inheritable & 0xFFFF_FFFF, high, high, inheritable >> 32
-    )
+    data = struct.pack("=6I", low, low, inheritable & 0xFFFF_FFFF, high, high, inheritable >> 32)
     syscalls.syscall("capset", syscalls.CAPSET, _header(), ctypes.create_string_buffer(data, 24))

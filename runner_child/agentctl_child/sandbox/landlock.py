@@ -21,9 +21,7 @@ _SCOPE_SIGNAL: Final = 2
 def abi() -> int:
     """The Landlock version of this kernel; 0 if it has none or it is switched off."""
     try:
-        return syscalls.syscall(
-            "landlock", syscalls.LANDLOCK_CREATE_RULESET, None, 0, _ASK_VERSION
-        )
+        return syscalls.syscall("landlock", syscalls.LANDLOCK_CREATE_RULESET, None, 0, _ASK_VERSION)
     except OSError:
         return 0
 
@@ -41,8 +39,6 @@ def scope_signals() -> None:
         "landlock_create_ruleset", syscalls.LANDLOCK_CREATE_RULESET, attribute, 24, 0
     )
     try:
-        syscalls.syscall(
-            "landlock_restrict_self", syscalls.LANDLOCK_RESTRICT_SELF, ruleset, 0
-        )
+        syscalls.syscall("landlock_restrict_self", syscalls.LANDLOCK_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)

@@ -176,6 +176,4 @@ def install(program: bytes) -> None:
     """Put this process and all that it will start under ``program``.  Needs no_new_privs."""
     instructions = ctypes.create_string_buffer(program, len(program))
     description = _Program(len(program) // 8, ctypes.addressof(instructions))
-    syscalls.syscall(
-        "seccomp", syscalls.SECCOMP, _SET_MODE_FILTER, 0, ctypes.byref(description)
-    )
+    syscalls.syscall("seccomp", syscalls.SECCOMP, _SET_MODE_FILTER, 0, ctypes.byref(description))

@@ -53,17 +53,17 @@ def syscall(what: str, number: int, *arguments: object) -> int:
 
 
 def prctl(what: str, option: int, *arguments: object) -> int:
-    """What prctl(2) returned; missing arguments are 0, as many options demand."""
+    """Result of prctl(2); missing arguments are 0, as many options demand."""
     words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
     words += [ctypes.c_ulong(0)] * (4 - len(words))
     return _checked(_prctl(option, *words), what)
 
 
 def mount(source: bytes, target: bytes, kind: bytes | None, flags: int) -> None:
-    """mount(2) without options."""
+    """Mount without options: mount(2)."""
     _checked(_libc.mount(source, target, kind, flags, None), f"mount {os.fsdecode(target)}")
 
 
 def signalfd(mask: bytes, flags: int) -> int:
-    """A new signalfd(2) for a sigset_t."""
+    """A new descriptor for the signals in a sigset_t: signalfd(2)."""
     return _checked(_libc.signalfd(-1, mask, flags), "signalfd")
