@@ -12,12 +12,11 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from agentctl_child import outcome, surroundings, target
-from agentctl_child.agent_run import run
 from agentctl_child.bootstrap import BOOTSTRAP
-from agentctl_child.cancellation import Interruption
 from agentctl_child.connection import EXIT_UNSUPERVISED, Connection
 from agentctl_child.mode import Mode, SyncMode, import_modes, mode_for
 from agentctl_child.outcome import Outcome
+from agentctl_child.supervision import supervision
 from agentctl_protocol.messages import ErrorMessage, Ready
 
 __all__ = ["BOOTSTRAP", "main"]
@@ -44,7 +43,7 @@ class _Agent:
 
     def __init__(self, channel_fd: int) -> None:
         surroundings.prepare_process()
-        self._interruption: Interruption = run._interruption
+        self._interruption = supervision.interruption
         # Everything is shielded but the agent's own code.
         self._interruption.shield.depth = 1
         self._interruption.install()
@@ -56,10 +55,10 @@ class _Agent:
         self._connection.greet()
         import_modes()
         start = self._connection.wait_for_start()
-        run._attach(self._connection, start)
+        supervision.attach(self._connection, start)
         surroundings.prepare_python(start.target, start.paths)
         ended = self._run(start.target)
-        if not run.supervised:
+        if supervision.connection() is None:
             return _end_of_fork(ended)
         if ended.message is not None:
             self._connection.say(ended.message)
@@ -75,7 +74,7 @@ class _Agent:
         failure = self._exposed(lambda: _load(name), loaded)
         if not loaded:
             return self._judge(failure, loading=True)
-        if self._is_stopped() or not run.supervised:
+        if self._is_stopped() or supervision.connection() is None:
             return outcome.CANCELLED
         function, arguments = loaded[0]
         self._mode = mode_for(function, self._interruption)
@@ -113,7 +112,7 @@ class _Agent:
             if self._interruption.held_off_is_due():
                 raise self._interruption.cancelled()
             result.append(call())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the outcome
             shield.depth = 1
             return error
         shield.depth = 1
@@ -122,7 +121,7 @@ class _Agent:
 
 def _load(name: str) -> tuple[Callable[..., object], tuple[Any, ...]]:
     function = target.load(name)
-    return function, target.arguments_for(function, run.input)
+    return function, target.arguments_for(function, supervision.input)
 
 
 def _end_of_fork(ended: Outcome) -> int:

@@ -120,7 +120,7 @@ async def _ended(tasks: set[asyncio.Task[Any]], timeout: float | None) -> None:
         await asyncio.wait(tasks, timeout=timeout)
     try:
         await asyncio.wait_for(asyncio.get_running_loop().shutdown_asyncgens(), timeout)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         pass
 
 

@@ -1,7 +1,7 @@
 """Calls of models and tools, each of which asks the gate first."""
 
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
@@ -12,10 +12,10 @@ from agentctl_child.waiting import ThreadWaiter, Waiter, async_waiter
 from agentctl_protocol.messages import Ask, CallFinished, CallKind, Verdict
 from agentctl_protocol.values import NIL
 
-_MAX_ERROR: int = 2000
+_MAX_ERROR: Final = 2000
 
 
-class CallRefused(Exception):
+class CallRefused(Exception):  # noqa: N818 - the public name says what happened
     """The supervisor does not permit this call; ``why`` says what refused it.
 
     An `Exception`: an agent may go on without the call.
@@ -66,7 +66,7 @@ class Call:
         outgoing.value(given, f"the result of {self.name}")
         self._result = given
 
-    def __enter__(self) -> "Call":
+    def __enter__(self) -> Self:
         connection = self._begin()
         if connection is None:
             return self
@@ -82,7 +82,7 @@ class Call:
             raise
         return self
 
-    async def __aenter__(self) -> "Call":
+    async def __aenter__(self) -> Self:
         connection = self._begin()
         if connection is None:
             return self
@@ -172,7 +172,7 @@ def one_line(error: BaseException) -> str:
     """``Kind: text`` of *error*, whatever its own ``__str__`` does."""
     try:
         text = " ".join(str(error).split())
-    except Exception:
+    except Exception:  # noqa: BLE001 - the agent's own __str__ may raise anything
         text = "(its text cannot be shown)"
     kind = type(error).__name__
     return f"{kind}: {text}" if text else kind

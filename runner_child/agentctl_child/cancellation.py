@@ -131,7 +131,7 @@ class CancelToken:
                     continue
                 try:
                     callback()
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - the others are to be called too
                     failed(error)
 
     @property
@@ -203,7 +203,7 @@ class Interruption:
             self._delivered = True
         return RunCancelled(self.token.detail or self.token.reason)
 
-    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+    def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
         if self._delivered or not self.token.is_cancelled:
             return
         if self.shield.depth:

@@ -19,6 +19,7 @@ import os
 import queue
 import signal
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
@@ -57,7 +58,10 @@ EXIT_UNSUPERVISED: Final = 70
 MAX_QUEUED_BYTES: Final = 4 << 20
 MAX_QUEUED_EVENTS: Final = 20_000
 CALLBACKS_S: Final = 0.1
+#: An event that follows the last send by more than this is not kept for a batch.
+RARE_S: Final = 0.001
 _RECEIVE: Final = 1 << 16
+_SEND: Final = 1 << 18
 
 
 class PendingAsk:
@@ -94,6 +98,9 @@ class Connection:
         self._start: Start | None = None
         self._started = ThreadWaiter()
         self._send_lock = _thread.allocate_lock()
+        self._sender = 0
+        self._last_send = 0.0
+        self._outbox = bytearray()
         #: Events with their weight, and other messages with the weight 0.
         self._queue: deque[tuple[Event | ChildMessage, int]] = deque()
         self._queued_bytes = 0
@@ -129,28 +136,42 @@ class Connection:
     # --- what goes out ----------------------------------------------------
 
     def emit(self, event: Event, weight: int) -> None:
-        """Queue *event*, which takes at most *weight* bytes; sends when the queue is full.
+        """Report *event*, which takes at most *weight* bytes.
+
+        One now and then is sent at once: code that holds the interpreter, or a crash,
+        may follow.  The more of them, the larger the batches; a full queue is sent here.
 
         No lock and no shield: an append is atomic, and the sum of bytes, which may
         lose a summand between threads, only says when to send.
         """
         self._queue.append((event, weight))
         self._queued_bytes += weight
-        if self._queued_bytes > MAX_QUEUED_BYTES or len(self._queue) > MAX_QUEUED_EVENTS:
+        is_full = self._queued_bytes > MAX_QUEUED_BYTES or len(self._queue) > MAX_QUEUED_EVENTS
+        is_rare = time.monotonic() - self._last_send > RARE_S and not self._send_lock.locked()
+        if is_full or is_rare:
             self.say()
         elif self._flusher_idle:
             self._ring()
 
     def say(self, *messages: ChildMessage) -> None:
         """Send what is queued, then *messages*.  Blocks while the supervisor does not read."""
+        me = _thread.get_ident()
+        if self._sender == me:
+            # A finalizer or a signal handler of the agent's, in the middle of a frame.
+            self._queue.extend((message, 0) for message in messages)
+            self._ring()
+            return
         with self._interruption.shield, self._send_lock:
-            self._send(messages)
+            self._sender = me
+            try:
+                self._send(messages)
+            finally:
+                self._sender = 0
 
     def leave(self, *, cancelled: bool) -> None:
         """Send what is queued, then bye.  What is said after that is dropped."""
-        with self._interruption.shield, self._send_lock:
-            self._leaving = True
-            self._send((Bye(cancelled=cancelled),))
+        self._leaving = True
+        self.say(Bye(cancelled=cancelled))
 
     def _send(self, messages: tuple[ChildMessage, ...]) -> None:
         if self._outgoing.agent_state == "gone":
@@ -159,11 +180,28 @@ class Connection:
         frames = self._frames_of_queue()
         # A frame each: the other end logs the bytes of a frame of one message as they are.
         frames.extend(self._outgoing.send(message) for message in messages)
+        self._last_send = time.monotonic()
+        self._outbox += b"".join(frames)
         try:
-            self._socket.sendall(b"".join(frames))
-        except OSError:
+            self._empty_outbox()
+        except OSError as error:
+            if error.errno is None:
+                raise  # not the kernel's word: a TimeoutError that a signal handler raised
             if not self._leaving:
                 os._exit(EXIT_UNSUPERVISED)
+            self._outbox.clear()
+
+    def _empty_outbox(self) -> None:
+        while self._outbox:
+            sent: list[int] = []
+            try:
+                # A signal handler of the agent's may raise while this blocks (an alarm that
+                # is a time-out).  How much was sent must not be lost with that, or the next
+                # frame would begin in the middle of this one: no bytecode, and so no
+                # handler, comes between the send and the note of its count.
+                sent.extend(map(self._socket.send, (bytes(self._outbox[:_SEND]),)))
+            finally:
+                del self._outbox[: sum(sent)]
 
     def _frames_of_queue(self) -> list[bytes]:
         frames: list[bytes] = []
@@ -214,6 +252,8 @@ class Connection:
 
     def ask(self, ask: Ask, waiter: Waiter) -> PendingAsk:
         """Send *ask*; *waiter* is woken by its verdict, or by a cancel."""
+        if self._sender == _thread.get_ident():
+            raise RuntimeError("a finalizer or signal handler of the agent's makes no calls")
         pending = PendingAsk(ask.call, waiter)
         self._pending[ask.call] = pending
         self.say(ask)
@@ -308,7 +348,8 @@ class Connection:
     def let_go(self) -> None:
         """In a forked child of the agent: give the descriptor up, say nothing ever again."""
         self._leaving = True
-        self._send_lock = _thread.allocate_lock()  # a thread that is not here may have held it
+        # A thread that is not here may have held it.
+        self._send_lock = _thread.allocate_lock()
         self._socket.close()
 
 

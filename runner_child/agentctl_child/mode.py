@@ -72,6 +72,5 @@ def is_coroutine_function(function: Callable[..., object]) -> bool:
     """Whether calling *function* gives a coroutine; looks through partials and ``__call__``."""
     while isinstance(function, functools.partial):
         function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(type(function), "__call__", None)
-    )
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - what kind it is, not whether
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

@@ -99,7 +99,7 @@ def _traceback_of(error: BaseException, longest: int) -> str:
         where = _from_agents_code(error.__traceback__)
         lines = traceback.format_exception(type(error), error, where)
         text = outgoing.clean("".join(lines), "traceback")
-    except Exception:
+    except Exception:  # noqa: BLE001 - the agent's own __str__ may raise anything
         return ""
     # The end says what happened.
     return text if len(text) <= longest else "[...]\n" + text[len(text) - longest + 6 :]

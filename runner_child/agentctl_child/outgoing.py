@@ -50,7 +50,10 @@ def clean(text: object, what: str) -> str:
         ValueError: it is not a string.
     """
     if not isinstance(text, str):
-        raise ValueError(f"{what} is a str, not {type(text).__name__}")
+        # One class of error for every argument that is not what it should be.
+        raise ValueError(  # noqa: TRY004
+            f"{what} is a str, not {type(text).__name__}"
+        )
     if text.isascii():
         return str(text)
     try:

@@ -79,7 +79,7 @@ def flush_standard_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except Exception:
+        except Exception:  # noqa: BLE001, S110 - the stream may be an object of the agent's
             pass
 
 
@@ -101,8 +101,12 @@ def _open_standard_streams() -> None:
     stdout = _stream(1, "w", "surrogateescape")
     stderr = _stream(2, "w", "backslashreplace")
     vars(sys).update(
-        stdin=stdin, stdout=stdout, stderr=stderr,
-        __stdin__=stdin, __stdout__=stdout, __stderr__=stderr,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        __stdin__=stdin,
+        __stdout__=stdout,
+        __stderr__=stderr,
     )
 
 

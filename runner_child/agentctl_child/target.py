@@ -55,13 +55,9 @@ def arguments_for(function: Callable[..., object], given: Any) -> tuple[Any, ...
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return () if given is None else (given,)
-    positional = [
-        p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needed = [p.name for p in positional if p.default is p.empty]
-    needed_words = [
-        p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty
-    ]
+    needed_words = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if len(needed) > 1 or needed_words:
         names = ", ".join(needed + needed_words)
         raise TargetError("TypeError", f"an agent takes the input or nothing; this takes {names}")

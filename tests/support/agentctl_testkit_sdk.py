@@ -32,6 +32,7 @@ from agentctl_protocol.messages import (
 from agentctl_protocol.spawning import CHANNEL_FD_VARIABLE, RUN_ID_VARIABLE
 from agentctl_protocol.values import pack_value
 
+AGENTS: Final = Path(__file__).resolve().parents[1] / "agents"
 RUN_ID: Final = "r-sdktests"
 PATIENCE_S: Final = 20.0
 
@@ -101,7 +102,8 @@ class AgentUnderTest:
         return found + [event for event in self.events() if isinstance(event, kind)]
 
     def events(self) -> list[Any]:
-        return [event for batch in self.heard if isinstance(batch, Events) for event in batch.events]
+        batches = [message for message in self.heard if isinstance(message, Events)]
+        return [event for batch in batches for event in batch.events]
 
     def texts(self) -> list[str]:
         return [event.text for event in self.events() if isinstance(event, Text)]
@@ -211,3 +213,57 @@ def agent_starter(folder: Path) -> Iterator[StartAgent]:
             return stack.enter_context(start_target(f"{path}:main", *first, **how))
 
         yield start
+
+
+_FORK_SERVER: Final = """\
+import os, socket, sys
+from agentctl_child.agent import main
+orders = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    _, descriptors, _, _ = socket.recv_fds(orders, 1, 1)
+    if not descriptors:
+        break
+    pid = os.fork()
+    if pid == 0:
+        orders.close()
+        main(descriptors[0])
+    os.close(descriptors[0])
+    orders.send(bytes([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0xFF]))
+"""
+
+
+class ForkedAgents:
+    """Agents forked from a warm process, as agentctl does it, one after the other."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._orders = ours
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-c", _FORK_SERVER, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        ours.settimeout(PATIENCE_S)
+
+    def start(self, target: str, given: Any = None) -> AgentUnderTest:
+        """Fork an agent for *target*; its exit status is to be taken before the next one."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._orders, [b"f"], [theirs.fileno()])
+        agent = AgentUnderTest(self.process, ours)
+        agent.hear(Hello)
+        agent.say(Start(run=RUN_ID, target=target, input=pack_value(given)))
+        return agent
+
+    def status(self) -> int:
+        """The exit status of the agent started last."""
+        return self._orders.recv(1)[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._orders.close()
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
