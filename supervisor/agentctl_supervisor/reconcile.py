@@ -197,7 +197,7 @@ class Fold:
             error=_error_text(self._error) if self._error else "",
             exit_code=exit_.code if exit_ else None,
             signal=exit_.signal if exit_ else None,
-            created_at=self._created_at or _time(self._first_ns or 0),
+            created_at=self._began_at(),
             started_at=_time(self._started_ns),
             ended_at=_time(self._over_ns),
             duration_s=self._duration_s(decided),
@@ -223,6 +223,12 @@ class Fold:
                 damaged=tuple(notes),
             ),
         )
+
+    def _began_at(self) -> datetime:
+        # The log first, so that whoever folds it says the same.
+        if self._first_ns is None and self._created_at is not None:
+            return self._created_at
+        return _time(self._first_ns or 0)
 
     def _outcome(self) -> Outcome | None:
         stop_after_s = None

@@ -48,7 +48,7 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import KILL_AT_ONCE, Reason, Result, Rung
 from agentctl_supervisor.channel_pump import ChannelPump
-from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError
+from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, StateDirectoryError
 from agentctl_supervisor.gate import Gate
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.ladder import (
@@ -147,7 +147,7 @@ class Run:
     @property
     def report(self) -> Report:
         """What is known now; final once the run has finished."""
-        return self._report or self._log.fold.report()
+        return self._report or self._log.report()
 
     @property
     def stdout(self) -> bytes:
@@ -158,6 +158,11 @@ class Run:
     def stderr(self) -> bytes:
         """The end of what the run wrote to stderr, up to ``capture_bytes``."""
         return self._outputs[1].captured.bytes()
+
+    def members(self) -> list[ProcessIdentity]:
+        """The run's processes that are alive now, keepers left out."""
+        contained = self._log.fold.contained
+        return [] if contained is None else members(contained)
 
     async def wait(self, *, durable: bool = False) -> Report:
         """The report, once the run has finished.  *durable*: and is on the disk."""
@@ -317,7 +322,10 @@ class Run:
                         await self._tree_ended.wait()
                     tasks.cancel_scope.cancel()
                 self._conclude()
+                # Who waits for the run does not wait for the disk.
                 await self._log.close_durably()
+                await trio.to_thread.run_sync(self._store_report)
+                self._directory.unlock()
                 self._durable.set()
             self._delivered.set()
 
@@ -476,8 +484,7 @@ class Run:
 
     def _look(self) -> list[ProcessIdentity]:
         """The run's processes that are alive now; those never seen before are counted."""
-        contained = self._log.fold.contained
-        alive = [] if contained is None else members(contained)
+        alive = self.members()
         self._seen.update(alive)
         return alive
 
@@ -514,14 +521,17 @@ class Run:
         )
         self._channel.close()
         self._keepers.close()
-        self._report = self._log.fold.report()
+        self._report = self._log.report()
         self._log.end()
-        self._directory.write_report(self._report)
-        self._directory.unlock()
         self._under_way.set()
         self._finished.set()
         for listener in list(self._listeners):
             listener.close()
+
+    def _store_report(self) -> None:
+        # Without room for it, it is made from the log by whoever looks.
+        with contextlib.suppress(StateDirectoryError):
+            self._directory.write_report(self.report)
 
     def _record_exit(self) -> str:
         """Write down how it ended; the answer is what there is to say about its end."""

@@ -129,6 +129,11 @@ class RunDirectory:
         """Give the run's lock back."""
         self._lock.release()
 
+    def discard(self) -> None:
+        """Remove a run that we made and that never began, and its name with it."""
+        self.unlock()
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def is_held(self) -> bool:
         """Whether somebody alive, perhaps we, holds the run's lock."""
         return self._lock.is_held()

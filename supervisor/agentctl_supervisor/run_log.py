@@ -22,6 +22,7 @@ from agentctl_protocol.records import (
     Stop,
     SupervisorRecord,
 )
+from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By
 from agentctl_supervisor.errors import LogFullError
@@ -71,6 +72,10 @@ class RunLog:
     def closed(self) -> bool:
         """Whether the last record is written."""
         return self._closed
+
+    def report(self) -> Report:
+        """What the records mean so far."""
+        return self.fold.report(log_bytes=self._writer.size)
 
     def append(self, body: SupervisorRecord) -> None:
         """Write down a fact of ours that decides nothing."""

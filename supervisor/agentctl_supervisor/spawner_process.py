@@ -55,7 +55,7 @@ class SpawnerProcess:
                     str(own_pidfd),
                     "--supervisor-pid",
                     str(os.getpid()),
-                    "-" * 200,  # room for the titles of the processes that it forks
+                    "--room=" + "." * 200,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -109,7 +109,11 @@ class SpawnerProcess:
         memfd = _sealed(pack(launch))
         try:
             sent = [memfd, *fds, *([] if cgroup_fd is None else [cgroup_fd])]
-            packet = pack(LaunchPacket(run=launch.run, cgroup=cgroup_fd is not None))
+            packet = pack(
+                LaunchPacket(
+                    run=launch.run, containment=launch.containment, cgroup=cgroup_fd is not None
+                )
+            )
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", sent))
             while True:
                 try:

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
+import msgspec
 import trio
 
 from agentctl_protocol.records import Created
@@ -17,6 +18,7 @@ from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, Supe
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.launch import launch_of, start_of, working_directory
 from agentctl_supervisor.output_pump import OnOutput
+from agentctl_supervisor.own_uids import OwnUids
 from agentctl_supervisor.plumbing import TheirEnds, lay
 from agentctl_supervisor.process_tree import boot_id, identity_of
 from agentctl_supervisor.run import Run
@@ -45,6 +47,7 @@ class Supervisor:
         self._spawner: SpawnerProcess | None = None
         self._spawner_starting = trio.Lock()
         self._closing = False
+        self._own_uids = OwnUids(os.getpid())
         own = identity_of(os.getpid())
         assert own is not None
         self._identity = own
@@ -68,17 +71,24 @@ class Supervisor:
             StateDirectoryError: runs or sockets cannot be kept where they should be.
         """
         home = home or Home.open(create=True)
-        # Strict groups would hide the caller's own exception in an ExceptionGroup.
-        async with trio.open_nursery(strict_exception_groups=False) as nursery:
+        # Kept out of the nursery, which would hide it in an ExceptionGroup.
+        callers: BaseException | None = None
+        async with trio.open_nursery() as nursery:
             supervisor = cls(home, nursery)
             try:
                 nursery.start_soon(supervisor._serve)
                 nursery.start_soon(supervisor._warm_up)
                 yield supervisor
+            except trio.Cancelled:
+                raise
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                callers = error
             finally:
                 with trio.CancelScope(shield=True):
                     await supervisor._close()
                 nursery.cancel_scope.cancel()
+        if callers is not None:
+            raise callers
 
     def live_runs(self) -> Sequence[Run]:
         """The runs that have not finished, oldest first."""
@@ -140,16 +150,20 @@ class Supervisor:
         return run, theirs
 
     async def _live(self, run: Run, theirs: TheirEnds) -> None:
-        try:
-            await run.live(functools.partial(self._launch, run, theirs))
-        finally:
-            del self._runs[run.id]
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._runs.pop, run.id)
+            await run.live(functools.partial(self._launch, run, theirs, stack))
 
-    async def _launch(self, run: Run, theirs: TheirEnds) -> None:
+    async def _launch(self, run: Run, theirs: TheirEnds, stack: contextlib.ExitStack) -> None:
+        """Have *run* started; *stack* undoes at its end what it was given for its life."""
         with contextlib.closing(theirs):
             spawner = await self._ready_spawner()
             containment = _containment(run.spec, spawner, os.environ.get(CONTAINMENT_VARIABLE))
             launch = launch_of(run.spec, run.id, containment, os.environ)
+            if os.geteuid() == 0 and containment is Containment.SUBREAPER and launch.sealed:
+                uid = self._own_uids.take()
+                stack.callback(self._own_uids.give_back, uid)
+                launch = msgspec.structs.replace(launch, host_uid=uid)
             await spawner.launch(launch, theirs.fds, run.cgroup_fd)
 
     # --- the spawner -------------------------------------------------------
