@@ -76,7 +76,7 @@ def _look(
 ) -> list[ProcessIdentity]:
     if contained is None:
         return marked(run_id, created.supervisor.start_time)
-    found = members(contained)
+    found = members(contained, with_init=True)
     if contained.containment is Containment.SUBREAPER and not is_alive(contained.warden):
         # Its children are somebody else's now: only what they carry tells them.
         found += [who for who in marked(run_id, contained.warden.start_time) if who not in found]

@@ -61,8 +61,13 @@ class LogEnd(NamedTuple):
     earlier_bytes: int
 
 
+BEGINNING: Final = LogEnd(segment=1, offset=0, next_seq=1, earlier_bytes=0)
+
+
 class LogReader:
     """Iterates over the records of the log in the directory *path*, once.
+
+    *start*: where another reader of this log came to (its ``end``); default its beginning.
 
     Safe against files that were made to hurt: memory is bounded by a window and a record,
     time by the length of the files.  A live log can be read: what is appended meanwhile
@@ -79,14 +84,17 @@ class LogReader:
         DamagedRunError: the files cannot be read at all; the text has the system's words.
     """
 
-    def __init__(self, path: str | os.PathLike[str], run_id: str = "") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], run_id: str = "", *, start: LogEnd = BEGINNING
+    ) -> None:
         self.path: Final = Path(path)
         self.run_id: Final = run_id or self.path.name
+        self.start: Final = start
         self.torn_bytes = 0
         self.unknown = 0
-        self.bytes = 0
+        self.bytes = start.earlier_bytes
         self.end: LogEnd | None = None
-        self._due = 1
+        self._due = start.next_seq
         # After a record of unknown type, or a missing segment, the next number may be any higher.
         self._gap_allowed = False
         self._notes: list[str] = []
@@ -115,7 +123,8 @@ class LogReader:
             ) from None
 
     def _read_segments(self) -> Iterator[Record]:
-        number, numbers = 0, _segment_numbers(self.path)
+        number = self.start.segment - 1
+        numbers = [later for later in _segment_numbers(self.path) if later > number]
         while numbers:
             if numbers[0] > number + 1:
                 self.note(_missing(number + 1, numbers[0] - 1))
@@ -211,6 +220,8 @@ class _Segment:
 
     def records(self) -> Iterator[Record]:
         start = self._first_record()
+        if start is not None and self._number == self._log.start.segment:
+            start = max(start, self._log.start.offset)
         while start is not None:
             start = yield from self._records_from(start)
 

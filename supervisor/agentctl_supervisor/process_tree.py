@@ -83,11 +83,12 @@ def send_signal(pidfd: int, number: int) -> bool:
     return True
 
 
-def members(contained: ContainedRecord) -> list[ProcessIdentity]:
+def members(contained: ContainedRecord, *, with_init: bool = False) -> list[ProcessIdentity]:
     """The processes of a run that are alive now, in the order of their numbers.
 
-    In a pid namespace that is everything in it, init included, and in namespaces below it;
-    in the fallback the descendants of the warden, without itself.  Where the run has a
+    In a pid namespace that is everything in it and in namespaces below it; in the fallback
+    the descendants of the warden.  Keepers, the warden and
+    (unless *with_init*) init, are not of the run.  Where the run has a
     cgroup, everything in that too.
     """
     found = set(_in_cgroup(contained.cgroup)) if contained.cgroup else set()
@@ -96,6 +97,8 @@ def members(contained: ContainedRecord) -> list[ProcessIdentity]:
     elif is_alive(contained.warden):
         found |= _with_descendants({contained.warden.pid})
     found.discard(contained.warden.pid)
+    if contained.containment is Containment.PID_NAMESPACE and not with_init:
+        found.discard(contained.root.pid)
     return _alive(found)
 
 

@@ -160,7 +160,7 @@ class Run:
         return self._outputs[1].captured.bytes()
 
     def members(self) -> list[ProcessIdentity]:
-        """The run's processes that are alive now, keepers left out."""
+        """The run's processes that are alive now."""
         contained = self._log.fold.contained
         return [] if contained is None else members(contained)
 
@@ -269,15 +269,15 @@ class Run:
 
     async def events(self) -> AsyncIterator[Record]:
         """Every record of the run's log, from the first one to the last as they are appended."""
-        with self._log.follow() as follower:
-            while True:
-                for record in follower.read():
-                    yield record
-                if self._log.closed:
-                    for record in follower.read():
-                        yield record
-                    return
-                await self._log.wait_appended()
+        follower = self._log.follow()
+        while True:
+            appended = self._log.appended
+            closed = self._log.closed
+            for record in follower.read():
+                yield record
+            if closed:
+                return
+            await appended.wait()
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[trio.MemoryReceiveChannel[Step]]:

@@ -27,6 +27,7 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By
 from agentctl_supervisor.errors import LogFullError
 from agentctl_supervisor.event_log import LogWriter
+from agentctl_supervisor.log_follower import LogFollower
 from agentctl_supervisor.reconcile import Fold
 from agentctl_supervisor.run_directory import RunDirectory
 
@@ -76,6 +77,10 @@ class RunLog:
     def report(self) -> Report:
         """What the records mean so far."""
         return self.fold.report(log_bytes=self._writer.size)
+
+    def follow(self) -> LogFollower:
+        """A reader of all records, from the first one on."""
+        return LogFollower(self._directory.path, self._directory.id)
 
     def append(self, body: SupervisorRecord) -> None:
         """Write down a fact of ours that decides nothing."""
@@ -143,10 +148,10 @@ class RunLog:
         self._appended.set()
         self._appended = trio.Event()
 
-    async def wait_appended(self) -> None:
-        """Return after the next append, or when the log is closed."""
-        if not self._closed:
-            await self._appended.wait()
+    @property
+    def appended(self) -> trio.Event:
+        """Set at the next append, or when the log ends."""
+        return self._appended
 
     async def keep_durable(self, acknowledge: Acknowledge) -> None:
         """Sync what was appended, in groups; *acknowledge* learns how many events are safe.
