@@ -2,6 +2,7 @@
 
 import array
 import contextlib
+import itertools
 import os
 import select
 import signal
@@ -9,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -32,6 +33,7 @@ from agentctl_protocol.vocabulary import Containment, Sandbox
 
 _decode_status = msgspec.msgpack.Decoder(Status).decode
 PATIENCE_S = 20.0
+_numbers = itertools.count(1)
 
 
 @dataclass
@@ -149,7 +151,6 @@ class SpawnerStandIn:
             raise TimeoutError("the spawner does not report ready")
         self.ready = msgspec.msgpack.decode(self.requests.recv(4096), type=SpawnerReady)
         self.runs: list[LaunchedRun] = []
-        self._count = 0
 
     def __enter__(self) -> Self:
         return self
@@ -189,8 +190,7 @@ class SpawnerStandIn:
         raw: bytes | None = None,
     ) -> LaunchedRun:
         """Ask for a run; output and errors go to one pipe."""
-        self._count += 1
-        run = f"r-test{os.getpid():x}{self._count:04d}"
+        run = f"r-test{os.getpid():x}n{next(_numbers):04d}"
         launch = Launch(
             run=run,
             sandbox=sandbox,
@@ -229,28 +229,3 @@ class SpawnerStandIn:
         launched = LaunchedRun(run, status, channel, output)
         self.runs.append(launched)
         return launched
-
-
-def processes_with(marker: str) -> Iterator[int]:
-    """Every living process that has ``marker`` in its command line or environment."""
-    wanted = marker.encode()
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        texts = []
-        for file in ("cmdline", "environ"):
-            with contextlib.suppress(OSError), open(f"/proc/{name}/{file}", "rb") as opened:
-                texts.append(opened.read())
-        if any(wanted in text for text in texts):
-            yield int(name)
-
-
-def wait_until_gone(marker: str, timeout_s: float = 1.0) -> list[int]:
-    """Who still carries ``marker`` when the time is over; returns as soon as nobody does."""
-    end = time.monotonic() + timeout_s
-    while left := list(processes_with(marker)):
-        if time.monotonic() >= end:
-            return left
-        # Nobody's pidfd is at hand for processes that only a scan can find.
-        time.sleep(0.005)
-    return []
