@@ -4,11 +4,11 @@ Both are bounded: an agent may make a million calls and name a million models, a
 report of its run must still be one that a person can open.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,7 @@ from agentctl_protocol.values import NIL, open_value
 MAX_CALLS: Final = 1000
 MAX_OPEN_CALLS: Final = 10_000
 MAX_VALUE_BYTES: Final = 4 << 20
+MAX_ERROR: Final = 4096
 MAX_MODELS: Final = 256
 MAX_MODEL_NAME: Final = 256
 MAX_CALLS_WITH_USAGE: Final = 4096
@@ -34,6 +35,8 @@ _CERTAINTY: Final[Mapping[UsageQuality, int]] = {
     "unknown": 3,
 }
 
+CallOutcome: TypeAlias = Literal["ok", "error", "cancelled"]
+
 
 @dataclass(slots=True)
 class _Granted:
@@ -41,11 +44,12 @@ class _Granted:
     id: str
     kind: CallKind
     name: str
-    args: msgspec.Raw | None
     time_ns: int
-    finished: CallFinished | None = None
+    args: msgspec.Raw | None
+    result: msgspec.Raw | None
+    outcome: CallOutcome | None = None
+    error: str = ""
     finished_ns: int = 0
-    result: msgspec.Raw | None = field(default_factory=lambda: NIL)
 
     @property
     def value_bytes(self) -> int:
@@ -61,7 +65,7 @@ class CallHistory:
         self._granted = 0
         self._open: dict[str, _Granted] = {}
         self._over: deque[_Granted] = deque()
-        self._with_values: deque[_Granted] = deque()
+        self._with_values: OrderedDict[int, _Granted] = OrderedDict()
         self._value_bytes = 0
 
     def __repr__(self) -> str:
@@ -81,7 +85,7 @@ class CallHistory:
         """The gate let a call begin."""
         self._granted += 1
         call = _Granted(
-            self._granted, verdict.call, verdict.kind, verdict.name, verdict.args, time_ns
+            self._granted, verdict.call, verdict.kind, verdict.name, time_ns, verdict.args, NIL
         )
         before = self._open.pop(call.id, None)
         if before is not None:
@@ -96,8 +100,10 @@ class CallHistory:
         call = self._open.pop(message.call, None)
         if call is None:
             return None
-        self._value_bytes += len(bytes(message.result))
-        call.finished, call.finished_ns, call.result = message, time_ns, message.result
+        if self._with_values.pop(call.number, None) is not None:
+            self._value_bytes -= call.value_bytes
+        call.outcome, call.finished_ns = message.outcome, time_ns
+        call.result, call.error = message.result, message.error[:MAX_ERROR]
         self._hold(call)
         self._end(call)
         return call.kind, call.name
@@ -117,24 +123,24 @@ class CallHistory:
             self.left_out += 1
 
     def _hold(self, call: _Granted) -> None:
-        if call.finished is None:
-            self._value_bytes += call.value_bytes
-        self._with_values.append(call)
-        while self._value_bytes > MAX_VALUE_BYTES or len(self._with_values) > 4 * MAX_OPEN_CALLS:
-            self._forget_values(self._with_values.popleft())
+        """Count the values of *call*; the oldest are forgotten when there are too many bytes."""
+        self._value_bytes += call.value_bytes
+        self._with_values[call.number] = call
+        while self._value_bytes > MAX_VALUE_BYTES:
+            self._forget_values(next(iter(self._with_values.values())))
 
     def _forget_values(self, call: _Granted) -> None:
-        self._value_bytes -= call.value_bytes
-        call.args = call.result = None
+        if self._with_values.pop(call.number, None) is not None:
+            self._value_bytes -= call.value_bytes
+            call.args = call.result = None
 
 
 def _shown(call: _Granted, notes: list[str], *, interrupted: bool) -> Call:
-    told = call.finished
     args = open_or_note(call.args, f"arguments of call {call.id}", notes)
     started_at = datetime.fromtimestamp(call.time_ns / 1e9, UTC)
-    if told is None and not interrupted:
+    if call.outcome is None and not interrupted:
         return Call(call.id, call.kind, call.name, "open", args, started_at=started_at)
-    if told is None:
+    if call.outcome is None:
         # Whoever goes on with this chat needs an answer to each call in it.
         error = f"interrupted: the run ended while {call.name} was at work; side effect unknown"
         return Call(
@@ -144,10 +150,10 @@ def _shown(call: _Granted, notes: list[str], *, interrupted: bool) -> Call:
         call.id,
         call.kind,
         call.name,
-        told.outcome,
+        call.outcome,
         args,
         open_or_note(call.result, f"result of call {call.id}", notes),
-        told.error,
+        call.error,
         started_at,
         max(0.0, (call.finished_ns - call.time_ns) / 1e9),
     )

@@ -39,7 +39,7 @@ _REQUEST_WITHIN_S: Final = 10.0
 _UCRED: Final = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
 _MAX_CONNECTIONS: Final = 256
 
-_decoder = msgspec.msgpack.Decoder(Request)
+_decoder: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
 
 
 class ControlServer:
@@ -81,9 +81,7 @@ class ControlServer:
             os.unlink(self.path)
 
     async def _answer_client(self, stream: trio.SocketStream) -> None:
-        credentials = stream.socket.getsockopt(
-            socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size
-        )
+        credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         _, uid, _ = _UCRED.unpack(credentials)
         if uid not in (0, os.getuid()):
             await stream.aclose()

@@ -153,7 +153,5 @@ def _next(ladder: Ladder, now: float, how: str) -> tuple[Ladder, list[Action]]:
     return replace(ladder, over=True, until=math.inf), [*noted, GiveUp()]
 
 
-def _take(
-    ladder: Ladder, rung: Rung, left_s: float, now: float
-) -> tuple[Ladder, list[Action]]:
+def _take(ladder: Ladder, rung: Rung, left_s: float, now: float) -> tuple[Ladder, list[Action]]:
     return replace(ladder, rung=rung, until=now + left_s), [Take(rung, left_s)]

@@ -21,7 +21,9 @@ def working_directory(spec: RunSpec) -> str:
     try:
         return os.path.abspath(spec.cwd or os.getcwd())
     except FileNotFoundError:
-        raise SpecError("the current directory does not exist any more", "cd somewhere else") from None
+        raise SpecError(
+            "the current directory does not exist any more", "cd somewhere else"
+        ) from None
 
 
 def launch_of(

@@ -12,7 +12,7 @@ import select
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -102,6 +102,18 @@ def members(contained: ContainedRecord, *, with_init: bool = False) -> list[Proc
     return _alive(found)
 
 
+def descendants(roots: set[int], *, keep: Collection[int] = ()) -> list[ProcessIdentity]:
+    """The living processes below *roots*, without *keep* and what is below those."""
+    return _alive(_with_descendants(roots, keep) - roots)
+
+
+def children_of(pid: int) -> list[int]:
+    """The numbers of the children of *pid*, zombies included."""
+    if _has_children_files():
+        return _children(pid)
+    return list(_children_by_parent()[pid])
+
+
 def marked(run_id: str, not_before: int = 0) -> list[ProcessIdentity]:
     """Processes that say themselves that they belong to *run_id*; for when no keeper is left.
 
@@ -180,12 +192,12 @@ def _namespace_of(pid: int) -> int | None:
         return None
 
 
-def _with_descendants(roots: set[int]) -> set[int]:
+def _with_descendants(roots: set[int], keep: Collection[int] = ()) -> set[int]:
     children = _children if _has_children_files() else _children_by_parent().__getitem__
     found, left = set(roots), list(roots)
     while left:
         for child in children(left.pop()):
-            if child not in found:
+            if child not in found and child not in keep:
                 found.add(child)
                 left.append(child)
     return found

@@ -7,7 +7,8 @@ outcome.
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 import trio
@@ -19,7 +20,6 @@ from agentctl_protocol.messages import (
     Beat,
     Bye,
     CallFinished,
-    Cancel,
     ChildMessage,
     Hello,
     Input,
@@ -28,17 +28,12 @@ from agentctl_protocol.messages import (
     Verdict,
 )
 from agentctl_protocol.records import (
-    Answered,
     ContainedRecord,
     End,
-    Exit,
     Illegal,
     InputSent,
-    Lost,
     Output,
     Record,
-    RefusedRecord,
-    RungRecord,
     Started,
     Stop,
 )
@@ -46,45 +41,26 @@ from agentctl_protocol.report import Actor, Processes, Report, Survivor
 from agentctl_protocol.spawning import Contained, Exited, ProcessIdentity, Refused, Running, Status
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import pack_value
-from agentctl_protocol.vocabulary import KILL_AT_ONCE, Reason, Result, Rung
+from agentctl_protocol.vocabulary import KILL_AT_ONCE, Containment, Reason, Result
 from agentctl_supervisor.channel_pump import ChannelPump
+from agentctl_supervisor.climb import Climb
+from agentctl_supervisor.ending import end_detail, how_it_ended
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, StateDirectoryError
 from agentctl_supervisor.gate import Gate
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.ladder import (
-    Action,
     CallAsked,
-    GiveUp,
-    Happened,
-    Ladder,
-    Note,
     StopWanted,
-    Take,
-    TimePassed,
     TreeEmpty,
-    decide,
 )
 from agentctl_supervisor.output_pump import OnOutput, OutputPump, StreamName
 from agentctl_supervisor.plumbing import Plumbing
-from agentctl_supervisor.process_tree import command_line, members
+from agentctl_supervisor.process_tree import command_line, marked, members
 from agentctl_supervisor.run_directory import RunDirectory
 from agentctl_supervisor.run_log import RunLog
 
 _LINGER_S: Final = 2.0
 """How long a process may live on after its bye; an interpreter's exit can join threads for ever."""
-
-_WARDEN_SLACK_S: Final = 0.1
-"""The warden's own timer comes after ours: it is for the case that we are frozen."""
-
-_STEPS_WAITING: Final = 64
-"""Steps that a listener may be behind: more than any ladder has."""
-
-_REFUSED_REASONS: Final = {
-    "not_found": Reason.NOT_FOUND,
-    "not_executable": Reason.NOT_EXECUTABLE,
-    "sandbox": Reason.SANDBOX,
-    "system": Reason.SANDBOX,
-}
 
 
 class Run:
@@ -105,6 +81,7 @@ class Run:
         start: Start,
         on_output: OnOutput | None,
         spawner_died: Callable[[], bool],
+        sweep: Callable[[], Awaitable[None]],
     ) -> None:
         self.spec: Final = spec
         self.id: Final = directory.id
@@ -115,29 +92,30 @@ class Run:
         self._keepers = keepers
         self._start = start
         self._spawner_died = spawner_died
+        self._sweep = sweep
         self._log = log
         log.on_full = self._disk_full
         self._gate = Gate()
         self._channel = ChannelPump(plumbing.channel, self._heard, self._illegal)
-        self._outputs = tuple(
-            OutputPump(name, fd, self._write_output, on_output, spec.capture_bytes)
-            for name, fd in (("stdout", plumbing.stdout), ("stderr", plumbing.stderr))
+        self._outputs = (
+            OutputPump(
+                "stdout", plumbing.stdout, self._write_output, on_output, spec.capture_bytes
+            ),
+            OutputPump(
+                "stderr", plumbing.stderr, self._write_output, on_output, spec.capture_bytes
+            ),
         )
-        self._ladder = Ladder()
-        self._ladder_moved = trio.Event()
+        self._climb = Climb(log, keepers, self._channel, self._give_up)
         self._can_hear = False
         self._said_bye = trio.Event()
         self._under_way = trio.Event()
-        self._last_word: Status | None = None
+        self._last_word: Exited | Refused | None = None
         self._tree_ended = trio.Event()
         self._gave_up = False
-        self._seen: set[ProcessIdentity] = set()
-        self._killed = 0
         self._finished = trio.Event()
         self._durable = trio.Event()
         self._delivered = trio.Event()
         self._report: Report | None = None
-        self._listeners: set[trio.MemorySendChannel[Step]] = set()
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.report.state}: {self.spec.command[:60]}>"
@@ -244,7 +222,7 @@ class Run:
                 )
             )
         self._gate.close("the run is being stopped")
-        self._happen(StopWanted(grace_s, term_grace_s, kill, self._can_hear))
+        self._climb.happen(StopWanted(grace_s, term_grace_s, kill, self._can_hear))
 
     async def send_input(self, value: object) -> None:
         """Send one item to the agent's ``run.inputs()``.
@@ -279,18 +257,9 @@ class Run:
                 return
             await appended.wait()
 
-    @contextlib.contextmanager
-    def listen(self) -> Iterator[trio.MemoryReceiveChannel[Step]]:
+    def listen(self) -> AbstractContextManager[trio.MemoryReceiveChannel[Step]]:
         """The steps of the ladder as they are taken from now on; ends with the run."""
-        send, receive = trio.open_memory_channel[Step](_STEPS_WAITING)
-        with send, receive:
-            if self._finished.is_set():
-                send.close()
-            self._listeners.add(send)
-            try:
-                yield receive
-            finally:
-                self._listeners.discard(send)
+        return self._climb.listen()
 
     # --- its life ----------------------------------------------------------
 
@@ -299,6 +268,18 @@ class Run:
         """The directory of the run's cgroup, if it has one."""
         return None if self._keepers.cgroup is None else self._keepers.cgroup.fd
 
+    @property
+    def warden(self) -> int | None:
+        """The pid of the run's warden, once there is one."""
+        contained = self._keepers.contained
+        return None if contained is None else contained.warden.pid
+
+    @property
+    def _has_orphans(self) -> bool:
+        """Whether processes of the run can be left when its warden was killed."""
+        contained = self._keepers.contained
+        return contained is not None and contained.containment is Containment.SUBREAPER
+
     async def live(self, launch: Callable[[], Awaitable[None]]) -> None:
         """Launch, follow and finish the run.  Not to be cancelled: stop it instead."""
         with trio.CancelScope(shield=True):
@@ -306,7 +287,7 @@ class Run:
                 for output in self._outputs:
                     delivery.start_soon(output.deliver)
                 async with trio.open_nursery() as tasks:
-                    tasks.start_soon(self._climb)
+                    tasks.start_soon(self._climb.keep_time)
                     tasks.start_soon(self._log.keep_durable, self._acknowledge)
                     for output in self._outputs:
                         tasks.start_soon(output.read)
@@ -321,6 +302,8 @@ class Run:
                         tasks.start_soon(self._keepers.follow, self._told)
                         await self._tree_ended.wait()
                     tasks.cancel_scope.cancel()
+                if self._last_word is None and self._has_orphans:
+                    await self._sweep()
                 self._conclude()
                 # Who waits for the run does not wait for the disk.
                 await self._log.close_durably()
@@ -348,6 +331,10 @@ class Run:
             case _:
                 self._last_word = status
                 self._tree_ended.set()
+
+    def _give_up(self) -> None:
+        self._gave_up = True
+        self._tree_ended.set()
 
     async def _keep_time(self) -> None:
         if self.spec.time_s is not None:
@@ -392,7 +379,7 @@ class Run:
         verdict = self._gate.judge(ask)
         self._log.append(verdict)
         self._channel.send(Verdict(call=ask.call, verdict=verdict.verdict, why=verdict.why))
-        self._happen(CallAsked())
+        self._climb.happen(CallAsked())
         self._check_output_limit()
 
     def _illegal(self, detail: str) -> None:
@@ -433,68 +420,6 @@ class Run:
             actor=Actor(kind="limit", id="disk"),
         )
 
-    # --- the ladder --------------------------------------------------------
-
-    async def _climb(self) -> None:
-        while True:
-            with trio.move_on_at(self._ladder.until):
-                await self._ladder_moved.wait()
-            self._ladder_moved = trio.Event()
-            self._happen(TimePassed())
-
-    def _happen(self, happened: Happened) -> None:
-        self._ladder, actions = decide(self._ladder, happened, trio.current_time())
-        for action in actions:
-            self._perform(action)
-        if actions:
-            self._ladder_moved.set()
-
-    def _perform(self, action: Action) -> None:
-        match action:
-            case Take():
-                alive = self._look()
-                self._log.append(RungRecord(step=action.rung, processes=len(alive)))
-                self._tell(Step(step=action.rung, processes=len(alive), left_s=action.left_s))
-                self._take(action.rung, action.left_s, len(alive))
-            case Note():
-                self._log.append(Answered(step=action.rung, how=action.how))
-                self._tell(Step(answered=action.how))
-            case GiveUp():
-                self._gave_up = True
-                self._tree_ended.set()
-
-    def _take(self, rung: Rung, left_s: float, alive: int) -> None:
-        match rung:
-            case Rung.ASKED:
-                stop = self._log.fold.stop
-                self._channel.send(
-                    Cancel(
-                        reason="user" if stop is None else stop.reason.value,
-                        deadline_s=left_s,
-                        detail="" if stop is None else stop.detail,
-                    )
-                )
-                # Were we frozen from here on, the warden would finish the job.
-                self._keepers.limit_life(left_s + self._ladder.term_grace_s + _WARDEN_SLACK_S)
-            case Rung.SIGTERM:
-                self._keepers.terminate()
-            case Rung.SIGKILL:
-                self._killed = alive
-                self._keepers.kill()
-
-    def _look(self) -> list[ProcessIdentity]:
-        """The run's processes that are alive now; those never seen before are counted."""
-        alive = self.members()
-        self._seen.update(alive)
-        return alive
-
-    def _tell(self, step: Step) -> None:
-        for listener in self._listeners:
-            try:
-                listener.send_nowait(step)
-            except trio.WouldBlock:
-                continue  # nobody may hold up a stop, least of all who watches it
-
     # --- the end -----------------------------------------------------------
 
     def _conclude(self) -> None:
@@ -502,21 +427,28 @@ class Run:
         # What the agent said before it died comes before how it died: a result in the
         # socket's buffer was sent before the exit, and decides.
         self._channel.drain()
-        detail = self._record_exit()
+        for record in how_it_ended(
+            self._last_word,
+            self.spec,
+            stopped=self._log.fold.stop is not None,
+            spawner_died=self._spawner_died(),
+            gave_up=self._gave_up,
+        ):
+            self._log.decide(record)
         for output in self._outputs:
             output.drain()
         survivors = self._survivors()
         if not survivors:
-            self._happen(TreeEmpty())
+            self._climb.happen(TreeEmpty())
         self._log.decide(
             End(
                 processes=Processes(
-                    seen=len(self._seen), killed=self._killed, survivors=len(survivors)
+                    seen=len(self._climb.seen), killed=self._climb.killed, survivors=len(survivors)
                 ),
                 survivors=tuple(survivors),
                 torn_bytes=self._channel.torn_bytes,
                 dropped_bytes=self._log.dropped_bytes,
-                detail=detail,
+                detail=end_detail(self._last_word),
             )
         )
         self._channel.close()
@@ -525,48 +457,22 @@ class Run:
         self._log.end()
         self._under_way.set()
         self._finished.set()
-        for listener in list(self._listeners):
-            listener.close()
+        self._climb.finish()
 
     def _store_report(self) -> None:
         # Without room for it, it is made from the log by whoever looks.
         with contextlib.suppress(StateDirectoryError):
             self._directory.write_report(self.report)
 
-    def _record_exit(self) -> str:
-        """Write down how it ended; the answer is what there is to say about its end."""
-        match self._last_word:
-            case Refused(fault=fault, detail=detail, hint=hint):
-                self._log.decide(RefusedRecord(_REFUSED_REASONS[fault], detail, hint))
-                return ""
-            case Exited() as word:
-                if word.deadline and self._log.fold.stop is None:
-                    self._log.decide(
-                        Stop(
-                            result=Result.LIMIT,
-                            reason=Reason.TIME,
-                            detail=f"time limit of {self.spec.time_s:g} s, enforced by the warden",
-                            actor=Actor(kind="limit", id="time"),
-                            grace_s=self.spec.grace_s,
-                            term_grace_s=self.spec.term_grace_s,
-                        )
-                    )
-                if self._spawner_died() and self._log.fold.stop is None:
-                    self._log.decide(Lost(detail="its spawner died"))
-                self._log.decide(Exit(word.code, word.signal, word.cpu_s, word.max_rss_bytes))
-                if word.blocked_by is not None:
-                    return f"its end is held up by process {word.blocked_by}, which is outside"
-                return ""
-            case _:
-                lost = "it could not be ended" if self._gave_up else "its warden was killed"
-                self._log.decide(Lost(detail=f"{lost}: how the agent ended is not known"))
-                return ""
-
     def _survivors(self) -> list[Survivor]:
         """Who is left: what the warden says and, after a stop or a loss, what we see ourselves."""
         left: set[ProcessIdentity] = set()
         if isinstance(self._last_word, Exited):
             left.update(self._last_word.survivors)
-        if self._ladder.rung is not None or not isinstance(self._last_word, Exited | Refused):
-            left.update(self._look())
+        if self._climb.begun or self._last_word is None:
+            left.update(self._climb.look())
+        contained = self._log.fold.contained
+        if self._last_word is None and self._has_orphans and contained is not None:
+            # Its warden is dead, so only what they say themselves tells who was of the run.
+            left.update(marked(self.id, contained.warden.start_time))
         return [Survivor(identity.pid, command_line(identity.pid)) for identity in left]

@@ -17,6 +17,7 @@ from agentctl_supervisor.control_server import ControlServer
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, SupervisorGoneError
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.launch import launch_of, start_of, working_directory
+from agentctl_supervisor.orphans import become_subreaper, sweep_own, wait_swept
 from agentctl_supervisor.output_pump import OnOutput
 from agentctl_supervisor.own_uids import OwnUids
 from agentctl_supervisor.plumbing import TheirEnds, lay
@@ -40,8 +41,11 @@ class Supervisor:
             report = await run.wait()
     """
 
-    def __init__(self, home: Home, nursery: trio.Nursery) -> None:
+    def __init__(self, home: Home, nursery: trio.Nursery, *, subreaper: bool) -> None:
         self.home: Final = home
+        self._subreaper = subreaper
+        if subreaper:
+            become_subreaper()
         self._nursery = nursery
         self._runs: dict[str, Run] = {}
         self._spawner: SpawnerProcess | None = None
@@ -60,8 +64,14 @@ class Supervisor:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, home: Home | None = None) -> AsyncIterator["Supervisor"]:
+    async def open(
+        cls, home: Home | None = None, *, subreaper: bool = False
+    ) -> AsyncIterator["Supervisor"]:
         """A supervisor whose runs end with the block.
+
+        *subreaper*: also end what is left when spawner and warden of a run without a pid
+        namespace were both killed.  Only for a process that starts no others itself:
+        it takes, and kills, whatever its descendants orphan.
 
         Leaving the block, an exception in it, and cancelling a scope around it all
         stop the runs (reason ``supervisor_exit``) with their own graces, and wait
@@ -74,7 +84,7 @@ class Supervisor:
         # Kept out of the nursery, which would hide it in an ExceptionGroup.
         callers: BaseException | None = None
         async with trio.open_nursery() as nursery:
-            supervisor = cls(home, nursery)
+            supervisor = cls(home, nursery, subreaper=subreaper)
             try:
                 nursery.start_soon(supervisor._serve)
                 nursery.start_soon(supervisor._warm_up)
@@ -145,6 +155,7 @@ class Supervisor:
                 start=start_of(spec, directory.id, os.environ),
                 on_output=on_output,
                 spawner_died=self._spawner_is_dead,
+                sweep=self._sweep,
             )
             undo.pop_all()
         return run, theirs
@@ -191,6 +202,17 @@ class Supervisor:
     def _spawner_is_dead(self) -> bool:
         return self._spawner is None or self._spawner.is_dead()
 
+    async def _sweep(self) -> None:
+        """End what a dead warden left behind, or wait until the spawner has."""
+        spawner = self._spawner
+        if spawner is None:
+            return
+        wardens = {pid for run in self._runs.values() if (pid := run.warden) is not None}
+        if not spawner.is_dead():
+            await wait_swept(spawner.pid, wardens)
+        elif self._subreaper:
+            await sweep_own({spawner.pid, *wardens})
+
     # --- its own life ------------------------------------------------------
 
     async def _serve(self) -> None:
@@ -201,9 +223,7 @@ class Supervisor:
     async def _close(self) -> None:
         self._closing = True
         for run in self.live_runs():
-            run.request_stop(
-                reason=Reason.SUPERVISOR_EXIT, detail="its supervisor ended"
-            )
+            run.request_stop(reason=Reason.SUPERVISOR_EXIT, detail="its supervisor ended")
         for run in list(self._runs.values()):
             await run.wait(durable=True)
         self._serving.cancel()

@@ -39,7 +39,7 @@ def run(spec: RunSpec, *, quiet: bool, as_json: bool) -> int:
 async def _supervise(spec: RunSpec, quiet: bool, as_json: bool) -> Report:
     # Open before anything is started: a signal that comes meanwhile waits for its run.
     with trio.open_signal_receiver(*_SIGNALS) as signals:
-        async with Supervisor.open() as supervisor, trio.open_nursery() as nursery:
+        async with Supervisor.open(subreaper=True) as supervisor, trio.open_nursery() as nursery:
             output = standard_io.Output(stdout_fd=2 if as_json else 1)
             live = await supervisor.start(spec, on_output=output.write)
             output.on_closed = live.close_output

@@ -1,0 +1,140 @@
+"""Carries out the stop ladder of one run: the shell around `ladder.decide`.
+
+It sends and signals, writes down every rung before it is taken, counts who is
+alive, and tells whoever listens.  It decides nothing.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import trio
+
+from agentctl_protocol.control import Step
+from agentctl_protocol.messages import Cancel
+from agentctl_protocol.records import Answered, RungRecord
+from agentctl_protocol.spawning import ProcessIdentity
+from agentctl_protocol.vocabulary import Rung
+from agentctl_supervisor.channel_pump import ChannelPump
+from agentctl_supervisor.keepers import Keepers
+from agentctl_supervisor.ladder import (
+    Action,
+    GiveUp,
+    Happened,
+    Ladder,
+    Note,
+    Take,
+    TimePassed,
+    decide,
+)
+from agentctl_supervisor.process_tree import members
+from agentctl_supervisor.run_log import RunLog
+
+_STEPS_WAITING: Final = 64
+"""Steps that a listener may be behind: more than any ladder has."""
+
+_WARDEN_SLACK_S: Final = 0.1
+"""The warden's own timer comes after ours: it is for the case that we are frozen."""
+
+
+class Climb:
+    """The ladder of one run, and what is done on it.
+
+    *gave_up* is called when SIGKILL did not empty the tree in time.  ``seen``: all that
+    were alive at a rung; ``killed``: how many were when SIGKILL was sent.
+    """
+
+    def __init__(
+        self, log: RunLog, keepers: Keepers, channel: ChannelPump, gave_up: Callable[[], None]
+    ) -> None:
+        self.seen: Final[set[ProcessIdentity]] = set()
+        self.killed = 0
+        self._log = log
+        self._keepers = keepers
+        self._channel = channel
+        self._gave_up = gave_up
+        self._ladder = Ladder()
+        self._moved = trio.Event()
+        self._listeners: set[trio.MemorySendChannel[Step]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Climb {self._ladder.rung}, {len(self.seen)} processes seen>"
+
+    @property
+    def begun(self) -> bool:
+        """Whether anybody has asked for an end."""
+        return self._ladder.rung is not None
+
+    async def keep_time(self) -> None:
+        """Take each rung when the time of the one before is up.  Runs until it is cancelled."""
+        while True:
+            with trio.move_on_at(self._ladder.until):
+                await self._moved.wait()
+            self._moved = trio.Event()
+            self.happen(TimePassed())
+
+    def happen(self, happened: Happened) -> None:
+        """Do what the ladder says to *happened*.  Never waits."""
+        self._ladder, actions = decide(self._ladder, happened, trio.current_time())
+        for action in actions:
+            self._perform(action)
+        if actions:
+            self._moved.set()
+
+    def look(self) -> list[ProcessIdentity]:
+        """The run's processes that are alive now; those never seen before are counted."""
+        contained = self._log.fold.contained
+        alive = [] if contained is None else members(contained)
+        self.seen.update(alive)
+        return alive
+
+    @contextlib.contextmanager
+    def listen(self) -> Iterator[trio.MemoryReceiveChannel[Step]]:
+        """The steps that are taken from now on; they end with `finish`."""
+        send, receive = trio.open_memory_channel[Step](_STEPS_WAITING)
+        with send, receive:
+            if self._log.closed:
+                send.close()
+            self._listeners.add(send)
+            try:
+                yield receive
+            finally:
+                self._listeners.discard(send)
+
+    def finish(self) -> None:
+        """No step follows."""
+        for listener in self._listeners:
+            listener.close()
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Take(rung=rung, left_s=left_s):
+                alive = len(self.look())
+                self._log.append(RungRecord(step=rung, processes=alive))
+                self._tell(Step(step=rung, processes=alive, left_s=left_s))
+                self._take(rung, left_s, alive)
+            case Note(rung=rung, how=how):
+                self._log.append(Answered(step=rung, how=how))
+                self._tell(Step(answered=how))
+            case GiveUp():
+                self._gave_up()
+
+    def _take(self, rung: Rung, left_s: float, alive: int) -> None:
+        match rung:
+            case Rung.ASKED:
+                stop = self._log.fold.stop
+                reason, detail = ("user", "") if stop is None else (stop.reason.value, stop.detail)
+                self._channel.send(Cancel(reason=reason, deadline_s=left_s, detail=detail))
+                # Were we frozen from here on, the warden would finish the job.
+                self._keepers.limit_life(left_s + self._ladder.term_grace_s + _WARDEN_SLACK_S)
+            case Rung.SIGTERM:
+                self._keepers.terminate()
+            case Rung.SIGKILL:
+                self.killed = alive
+                self._keepers.kill()
+
+    def _tell(self, step: Step) -> None:
+        for listener in self._listeners:
+            with contextlib.suppress(trio.WouldBlock):
+                # Nobody may hold up a stop, least of all who watches it.
+                listener.send_nowait(step)

@@ -1,0 +1,62 @@
+"""From a warden's last word to the records that say how a run ended.  Pure."""
+
+from agentctl_protocol.records import Exit, Lost, RefusedRecord, Stop, SupervisorRecord
+from agentctl_protocol.report import Actor
+from agentctl_protocol.spawning import Exited, Refused
+from agentctl_protocol.spec import RunSpec
+from agentctl_protocol.vocabulary import Reason, Result
+
+_REFUSED_REASONS = {
+    "not_found": Reason.NOT_FOUND,
+    "not_executable": Reason.NOT_EXECUTABLE,
+    "sandbox": Reason.SANDBOX,
+    "system": Reason.SANDBOX,
+}
+
+
+def how_it_ended(
+    last_word: Exited | Refused | None,
+    spec: RunSpec,
+    *,
+    stopped: bool,
+    spawner_died: bool,
+    gave_up: bool,
+) -> list[SupervisorRecord]:
+    """The records, in the order in which they are to be appended.
+
+    *last_word* None: the warden died without one, or (*gave_up*) the tree could not
+    be emptied.  *stopped*: there is a stop record already, which explains the rest.
+    """
+    match last_word:
+        case Refused(fault=fault, detail=detail, hint=hint):
+            return [RefusedRecord(_REFUSED_REASONS[fault], detail, hint)]
+        case Exited() as word:
+            ended = Exit(word.code, word.signal, word.cpu_s, word.max_rss_bytes)
+            if stopped:
+                return [ended]
+            if word.deadline:
+                return [_time_limit(spec), ended]
+            return [Lost(detail="its spawner died"), ended] if spawner_died else [ended]
+        case None:
+            what = "it could not be ended" if gave_up else "its warden was killed"
+            return [Lost(detail=f"{what}: how the agent ended is not known")]
+
+
+def end_detail(last_word: Exited | Refused | None) -> str:
+    """What else there is to say about the end, for people."""
+    if isinstance(last_word, Exited) and last_word.blocked_by is not None:
+        return f"its end is held up by process {last_word.blocked_by}, which is outside"
+    return ""
+
+
+def _time_limit(spec: RunSpec) -> Stop:
+    """The stop that we did not come to: we were frozen, or slower than the warden's timer."""
+    limit = "" if spec.time_s is None else f" of {spec.time_s:g} s"
+    return Stop(
+        result=Result.LIMIT,
+        reason=Reason.TIME,
+        detail=f"time limit{limit}, enforced by the warden",
+        actor=Actor(kind="limit", id="time"),
+        grace_s=spec.grace_s,
+        term_grace_s=spec.term_grace_s,
+    )
