@@ -5,6 +5,7 @@ directory, the body of a POST and the argument of `Supervisor.start`.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -53,7 +54,7 @@ class RunSpec(
         capture_bytes: how much of the end of stdout, and of stderr, `Report` keeps.
     """
 
-    argv: tuple[str, ...] | None = None
+    argv: Sequence[str] | None = None
     target: str | None = None
     input: Any = None
     python: str | None = None
@@ -98,6 +99,8 @@ class RunSpec(
     def _check_what(self) -> None:
         if (self.argv is None) == (self.target is None):
             raise SpecError("a run has either argv or target", "give exactly one of the two")
+        if isinstance(self.argv, str):
+            raise SpecError("argv is one string", "give a list: the program and its arguments")
         if self.argv is not None and (not self.argv or not self.argv[0]):
             raise SpecError("no program to run", "agentctl run -- PROGRAM ARG...")
         if self.argv is not None and self.input is not None:

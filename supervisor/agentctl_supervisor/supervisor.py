@@ -243,7 +243,13 @@ def _containment(spec: RunSpec, spawner: SpawnerProcess, forced: str | None) -> 
     if spec.sandbox is Sandbox.NONE:
         return Containment.SUBREAPER
     if forced:
-        return Containment(forced)
+        try:
+            return Containment(forced)
+        except ValueError:
+            raise SandboxUnavailableError(
+                f"{CONTAINMENT_VARIABLE}={forced[:40]}: no such containment",
+                f"{' or '.join(Containment)}",
+            ) from None
     if not spawner.ready.pid_namespace:
         return Containment.PID_NAMESPACE
     if spawner.ready.sealed:
