@@ -6,15 +6,17 @@ that its ``protocol.py`` is not taken for ours; the outcome is sent before what 
 left over is cleaned up, so that it cannot be lost there.
 """
 
+import inspect
 import os
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from agentctl_child import outcome, surroundings, target
+from agentctl_child.asyncio_mode import AsyncioMode
 from agentctl_child.bootstrap import BOOTSTRAP
 from agentctl_child.connection import EXIT_UNSUPERVISED, Connection
-from agentctl_child.mode import Mode, SyncMode, import_modes, mode_for
+from agentctl_child.mode import Mode, SyncMode, mode_for
 from agentctl_child.outcome import Outcome
 from agentctl_child.supervision import supervision
 from agentctl_protocol.messages import ErrorMessage, Ready
@@ -53,7 +55,6 @@ class _Agent:
     def live(self) -> int:
         """From hello to bye; the exit status."""
         self._connection.greet()
-        import_modes()
         start = self._connection.wait_for_start()
         supervision.attach(self._connection, start)
         surroundings.prepare_python(start.target, start.paths)
@@ -77,18 +78,29 @@ class _Agent:
         if self._is_stopped() or supervision.connection() is None:
             return outcome.CANCELLED
         function, arguments = loaded[0]
-        self._mode = mode_for(function, self._interruption)
-        self._connection.loop_turns = self._mode.loop_turns
-        self._connection.interrupt = self._mode.interrupt
+        self._use(mode_for(function, self._interruption))
         self._connection.say(Ready())
         # After the mode's own way is in place: a stop is either found here or finds that.
         if self._is_stopped():
             return outcome.CANCELLED
         returned: list[object] = []
-        failure = self._exposed(lambda: self._mode.call(function, arguments), returned)
+        failure = self._exposed(lambda: self._call(function, arguments), returned)
         if not returned:
             return self._judge(failure, loading=False)
         return outcome.of_value(returned[0], self._connection.limits)
+
+    def _call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> object:
+        value = self._mode.call(function, arguments)
+        if inspect.iscoroutine(value):
+            # A decorator had hidden what kind of function it is.
+            self._use(AsyncioMode(self._interruption))
+            value = self._mode.call(lambda: value, ())
+        return value
+
+    def _use(self, mode: Mode) -> None:
+        self._mode = mode
+        self._connection.loop_turns = mode.loop_turns
+        self._connection.interrupt = mode.interrupt
 
     def _judge(self, failure: BaseException | None, *, loading: bool) -> Outcome:
         if failure is None:

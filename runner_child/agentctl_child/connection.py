@@ -256,9 +256,13 @@ class Connection:
             raise RuntimeError("a finalizer or signal handler of the agent's makes no calls")
         pending = PendingAsk(ask.call, waiter)
         self._pending[ask.call] = pending
-        self.say(ask)
-        if self._token.is_cancelled:
-            waiter.wake()  # it came before the reader could see this ask
+        try:
+            self.say(ask)
+            if self._token.is_cancelled:
+                waiter.wake()  # it came before the reader could see this ask
+        except BaseException:
+            self.abandon(pending)
+            raise
         return pending
 
     def abandon(self, pending: PendingAsk) -> None:

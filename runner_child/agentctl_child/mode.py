@@ -54,11 +54,6 @@ class SyncMode:
         """Nothing: threads end with the process."""
 
 
-def import_modes() -> None:
-    """Import the modes that are imported late, and with them the libraries they need."""
-    from agentctl_child import asyncio_mode  # noqa: F401
-
-
 def mode_for(function: Callable[..., object], interruption: Interruption) -> Mode:
     """The mode that *function* needs."""
     if is_coroutine_function(function):

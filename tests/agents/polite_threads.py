@@ -16,8 +16,8 @@ def main() -> int:
     workers = [threading.Thread(target=work, args=(index,)) for index in range(4)]
     for worker in workers:
         worker.start()
-    run.emit_text("working")
     try:
+        run.emit_text("working")
         for worker in workers:
             worker.join()
     finally:

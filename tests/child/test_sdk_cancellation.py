@@ -135,9 +135,8 @@ def test_swallowed_stop_is_raised_again_by_every_later_call(start: StartAgent) -
     agent = start(
         """
         def main():
-            run.emit_text("here")
             caught = 0
-            try: time.sleep(60)
+            try: run.emit_text("here"); time.sleep(60)
             except RunCancelled: caught += 1
             for call in (lambda: run.emit_text("x"), lambda: run.progress(1), run.flush,
                          lambda: next(run.inputs()), lambda: run.log("x")):
@@ -175,8 +174,7 @@ def test_code_that_handles_the_stop_can_save_its_work(start: StartAgent, handler
                 run.artifact("out.txt")
                 run.log("saved")
         def main():
-            run.emit_text("here")
-            try: time.sleep(60)
+            try: run.emit_text("here"); time.sleep(60)
             {handler}
         """
     )
@@ -193,8 +191,7 @@ def test_value_returned_after_the_stop_is_sent(start: StartAgent) -> None:
     agent = start(
         """
         def main():
-            run.emit_text("here")
-            try: time.sleep(60)
+            try: run.emit_text("here"); time.sleep(60)
             except RunCancelled as stop: return [str(stop), run.cancel_token.reason]
         """
     )
@@ -209,8 +206,7 @@ def test_call_after_the_stop_was_delivered_is_asked_and_never_made(start: StartA
     agent = start(
         """
         def main():
-            run.emit_text("here")
-            try: time.sleep(60)
+            try: run.emit_text("here"); time.sleep(60)
             except RunCancelled:
                 try:
                     with run.tool_call("in the handler"): return "made"
@@ -240,8 +236,7 @@ def test_first_call_that_meets_the_stop_is_no_proof_of_ignoring_it(start: StartA
                 except RunCancelled: told.append("told")
             thread = threading.Thread(target=work)
             thread.start()
-            run.emit_text("here")
-            try: time.sleep(60)
+            try: run.emit_text("here"); time.sleep(60)
             except RunCancelled: pass
             thread.join()
             return told
@@ -278,8 +273,9 @@ def test_stop_ends_an_ask_that_waits_for_its_verdict(start: StartAgent) -> None:
 
 def test_stop_inside_a_call_reports_it_as_cut_short(start: StartAgent) -> None:
     """A call that the stop interrupts is finished as cancelled."""
-    agent = start("def main():\n with run.tool_call('slow'): time.sleep(60)")
+    agent = start("def main():\n with run.tool_call('slow'): run.emit_text('in it'); time.sleep(60)")
     agent.grant(agent.hear(Ask))
+    agent.hear_text("in it")
     agent.cancel()
     assert agent.finish() == 0
     assert agent.was_cancelled
@@ -297,8 +293,7 @@ def test_callbacks_run_before_the_main_thread_is_interrupted(start: StartAgent) 
             run.cancel_token.add_callback(lambda: 1 / 0)
             run.cancel_token.add_callback(lambda: seen.append(2))
             forget()
-            run.emit_text("here")
-            try: time.sleep(60)
+            try: run.emit_text("here"); time.sleep(60)
             except RunCancelled:
                 run.cancel_token.add_callback(lambda: seen.append(3))
                 return seen
@@ -342,8 +337,7 @@ def test_second_cancel_and_late_messages_change_nothing(start: StartAgent) -> No
     agent = start(
         """
         def main():
-            run.emit_text("here")
-            try: time.sleep(60)
+            try: run.emit_text("here"); time.sleep(60)
             except RunCancelled:
                 run.emit_text("handling")
                 time.sleep(0.3)
@@ -383,16 +377,16 @@ def test_stop_in_the_middle_of_a_flood_never_tears_a_frame(tmp_path: Path) -> No
     chance = random.Random(2)
     with ForkedAgents() as agents:
         for _ in range(200):
-            agent = agents.start(f"{path}:main")
-            for _ in range(chance.randrange(1, 40)):
-                if isinstance(message := agent.next_message(), Ask):
-                    agent.grant(message)
-            agent.cancel()
-            agent.hear_all(grant=True)
-            agent.socket.close()
-            assert agents.status() == 0
-            assert agent.was_cancelled
-            assert len(agent.of(Checkpoint)) == 1
+            with agents.start(f"{path}:main") as agent:
+                agent.hear(Events)
+                for _ in range(chance.randrange(40)):
+                    if isinstance(message := agent.next_message(), Ask):
+                        agent.grant(message)
+                agent.cancel()
+                agent.hear_all(grant=True)
+                assert agents.status() == 0
+                assert agent.was_cancelled
+                assert len(agent.of(Checkpoint)) == 1
 
 
 def test_alarm_that_raises_in_a_blocked_send_does_not_tear_a_frame(start: StartAgent) -> None:

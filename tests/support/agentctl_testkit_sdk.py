@@ -51,8 +51,9 @@ class AgentUnderTest:
         channel.settimeout(PATIENCE_S)
 
     def say(self, *messages: SupervisorMessage) -> None:
-        """Send *messages* in one write, a frame each."""
-        self.socket.sendall(b"".join(self.channel.send(message) for message in messages))
+        """Send *messages* in one write, a frame each; an agent that is gone hears nothing."""
+        with contextlib.suppress(BrokenPipeError):
+            self.socket.sendall(b"".join(self.channel.send(message) for message in messages))
 
     def cancel(self, reason: str = "user", detail: str = "enough") -> None:
         self.say(Cancel(reason=reason, deadline_s=5, detail=detail))
@@ -246,15 +247,17 @@ class ForkedAgents:
             )
         ours.settimeout(PATIENCE_S)
 
-    def start(self, target: str, given: Any = None) -> AgentUnderTest:
+    @contextlib.contextmanager
+    def start(self, target: str, given: Any = None) -> Iterator[AgentUnderTest]:
         """Fork an agent for *target*; its exit status is to be taken before the next one."""
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self._orders, [b"f"], [theirs.fileno()])
-        agent = AgentUnderTest(self.process, ours)
-        agent.hear(Hello)
-        agent.say(Start(run=RUN_ID, target=target, input=pack_value(given)))
-        return agent
+        with ours:
+            agent = AgentUnderTest(self.process, ours)
+            agent.hear(Hello)
+            agent.say(Start(run=RUN_ID, target=target, input=pack_value(given)))
+            yield agent
 
     def status(self) -> int:
         """The exit status of the agent started last."""

@@ -1,0 +1,433 @@
+"""The agent's process: its start, its surroundings, its forks and its end."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentctl_child.agent import BOOTSTRAP
+from agentctl_protocol.messages import (
+    Ask,
+    Bye,
+    CallFinished,
+    ErrorMessage,
+    Hello,
+    Ready,
+    ResultMessage,
+    Start,
+)
+from agentctl_protocol.values import open_value, pack_value
+from agentctl_testkit_sdk import (
+    AGENTS,
+    RUN_ID,
+    AgentUnderTest,
+    ForkedAgents,
+    StartAgent,
+    agent_starter,
+    start_process,
+    start_target,
+    write_agent,
+)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[StartAgent]:
+    with agent_starter(tmp_path) as starter:
+        yield starter
+
+
+def value_of(agent: AgentUnderTest) -> object:
+    assert agent.of(ErrorMessage) == []
+    (result,) = agent.of(ResultMessage)
+    return open_value(result.value)
+
+
+@pytest.mark.parametrize(
+    ("signature", "given", "expected"),
+    [
+        ("()", None, []),
+        ("()", 1, []),
+        ("(a)", None, [None]),
+        ("(a)", 1, [1]),
+        ("(a='default')", None, ["default"]),
+        ("(a='default')", 1, [1]),
+        ("(a, b='default')", 1, [1, "default"]),
+        ("(*a)", 1, [[1]]),
+        ("(*, a='default')", 1, ["default"]),
+    ],
+)
+def test_function_takes_the_input_or_nothing(
+    start: StartAgent, signature: str, given: object, expected: list[object]
+) -> None:
+    """The input is the one argument of a function that takes one."""
+    agent = start(f"def main{signature}: return list(locals().values())", given=given)
+    assert agent.finish() == 0
+    assert value_of(agent) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "fragment"),
+    [
+        ("def mian(): pass", "AttributeError", "did you mean 'mian'?"),
+        ("main = 7", "TypeError", "not a function"),
+        ("def main(a, b): pass", "TypeError", "takes a, b"),
+        ("def main(*, word): pass", "TypeError", "takes word"),
+        ("def main(:", "SyntaxError", "agent_under_test.py"),
+        ("import no_such_library", "ModuleNotFoundError", "no_such_library"),
+        ("1 / 0", "ZeroDivisionError", "division"),
+        ("sys.exit(3)", "SystemExit", "3"),
+    ],
+)
+def test_agent_that_cannot_be_loaded_says_why(
+    start: StartAgent, source: str, kind: str, fragment: str
+) -> None:
+    """Whatever keeps the function from being called is an error of loading."""
+    agent = start(source)
+    assert agent.finish() == 1
+    (error,) = agent.of(ErrorMessage)
+    assert (error.kind, error.loading) == (kind, True)
+    assert fragment in error.text + error.traceback
+    assert agent.of(Ready) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "fragment"),
+    [
+        ("{folder}/agent_undertest.py:main", "FileNotFoundError", "agent_under_test.py"),
+        ("agent_undertest:main", "ModuleNotFoundError", "did you mean 'agent_under_test'?"),
+        ("agent_under_test.sub:main", "ModuleNotFoundError", "agent_under_test"),
+        ("no target", "ValueError", "module:function"),
+    ],
+)
+def test_target_that_is_not_there_is_named_with_a_suggestion(
+    tmp_path: Path, target: str, kind: str, fragment: str
+) -> None:
+    """A file, module or shape that is wrong is named, with what was probably meant."""
+    write_agent(tmp_path, "def main(): pass")
+    with start_target(target.format(folder=tmp_path), paths=[str(tmp_path)]) as agent:
+        assert agent.finish() == 1
+        (error,) = agent.of(ErrorMessage)
+        assert (error.kind, error.loading) == (kind, True)
+        assert fragment in error.text
+
+
+def test_module_target_is_found_on_the_paths_of_the_start_message(tmp_path: Path) -> None:
+    """``module:function`` is imported from the given paths, packages included."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "inner.py").write_text("def main(): return __name__")
+    with start_target("package.inner:main", paths=[str(tmp_path)]) as agent:
+        assert agent.finish() == 0
+        assert value_of(agent) == "package.inner"
+
+
+@pytest.mark.parametrize("name", ["protocol", "msgspec", "asyncio", "queue", "agent", "inputs"])
+@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_agent_with_modules_of_our_names_gets_its_own(
+    tmp_path: Path, name: str, kind: str, is_warm: bool
+) -> None:
+    """An agent's ``msgspec.py`` is what it imports, and the SDK goes on with the real one."""
+    (tmp_path / f"{name}.py").write_text("MINE = True")
+    path = tmp_path / "agent_with_modules.py"
+    path.write_text(
+        f"import {name}\nfrom agentctl_child import run\n"
+        f"{kind} main(given):\n"
+        "    run.emit_text('works')\n"
+        "    with run.tool_call('t') as call: call.result = {'a': [1]}\n"
+        f"    return {name}.MINE\n"
+    )
+    target = f"{path}:main"
+    if is_warm:
+        with ForkedAgents() as agents, agents.start(target) as agent:
+            agent.hear_all(grant=True)
+            assert agents.status() == 0
+    else:
+        with start_target(target) as agent:
+            assert agent.finish(grant=True) == 0
+    assert value_of(agent) is True
+    assert agent.texts() == ["works"]
+
+
+def test_python_looks_as_if_started_for_the_agent(start: StartAgent, tmp_path: Path) -> None:
+    """Names, paths and environment are the agent's, with nothing of the SDK's in them."""
+    agent = start(
+        """
+        def main():
+            import __main__
+            return {
+                "name": __name__, "file": __file__, "argv": sys.argv, "path": sys.path[0],
+                "main": hasattr(__main__, "__file__"), "fd": "AGENTCTL_CHANNEL_FD" in os.environ,
+                "run": os.environ["AGENTCTL_RUN_ID"], "encoding": sys.stdout.encoding,
+                "threads": len(threading.enumerate()),
+            }
+        """
+    )
+    assert agent.finish() == 0
+    path = str(tmp_path / "agent_under_test.py")
+    assert value_of(agent) == {
+        "name": "agent_under_test",
+        "file": path,
+        "argv": [path],
+        "path": str(tmp_path),
+        "main": False,
+        "fd": False,
+        "run": RUN_ID,
+        "encoding": "utf-8",
+        "threads": 1,
+    }
+
+
+def test_output_is_the_agents_alone_and_is_flushed(start: StartAgent) -> None:
+    """The SDK prints nothing; what the agent prints is written out, whatever its bytes."""
+    agent = start(
+        """
+        def main():
+            print("ü \\udcff", end="")
+            sys.stderr.write("to stderr")
+            return sys.stdin.read()
+        """
+    )
+    assert agent.process.stdin is not None
+    assert agent.process.stdout is not None
+    agent.process.stdin.write("from stdin ü".encode())
+    agent.process.stdin.close()
+    agent.process.stdin = None
+    assert agent.finish() == 0
+    assert value_of(agent) == "from stdin ü"
+    assert agent.process.stdout.read() == "ü ".encode() + b"\xff"
+    assert agent.stderr() == "to stderr"
+
+
+def test_agent_that_closes_its_output_still_ends_well(start: StartAgent) -> None:
+    """Streams that cannot be flushed do not change the outcome."""
+    agent = start("def main(): sys.stdout.close(); sys.stderr = None; return 1")
+    assert agent.finish() == 0
+    assert value_of(agent) == 1
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        "time.sleep(600)",
+        "run.inputs().__next__()",
+        "run.tool_call('t').__enter__()",
+        "\n  try: time.sleep(600)\n  except BaseException: time.sleep(600)",
+        "\n  for n in range(10**9): run.emit_text('x' * 1000)",
+    ],
+)
+def test_end_of_the_channel_ends_the_process_at_once(start: StartAgent, waiting: str) -> None:
+    """An agent whose supervisor is gone exits with 70, whatever it is doing."""
+    agent = start(f"def main(): {waiting}")
+    agent.hear(Ready)
+    agent.socket.close()
+    assert agent.wait() == 70
+
+
+def test_end_of_the_channel_before_the_start_ends_the_process() -> None:
+    """An agent that never gets its start message does not wait for ever."""
+    with start_process([sys.executable, "-I", "-c", BOOTSTRAP]) as agent:
+        agent.hear(Hello)
+        agent.socket.close()
+        assert agent.wait() == 70
+
+
+def test_illegal_bytes_from_the_supervisor_end_the_process(start: StartAgent) -> None:
+    """A channel that makes no sense any more is no supervision."""
+    agent = start("def main(): time.sleep(600)")
+    agent.hear(Ready)
+    agent.socket.sendall(b"\xff" * 8)
+    assert agent.finish() == 70
+
+
+def test_sigterm_kills_as_it_kills_any_program(start: StartAgent) -> None:
+    """SIGTERM keeps its default action."""
+    agent = start("def main(): time.sleep(600)")
+    agent.hear(Ready)
+    agent.process.terminate()
+    assert agent.finish() == -15
+
+
+@pytest.mark.parametrize(
+    ("in_child", "status"),
+    [
+        ("os._exit(5)", 5),
+        ("sys.exit(5)", 5),
+        ("return 'from the child'", 0),
+        ("raise ValueError('in the child')", 1),
+    ],
+)
+def test_fork_of_the_agent_is_not_the_run(start: StartAgent, in_child: str, status: int) -> None:
+    """A forked child may report, ask, return or raise: the channel knows nothing of it."""
+    agent = start(
+        f"""
+        def main():
+            def flood():
+                for number in range(20000): run.emit_text(str(number))
+            thread = threading.Thread(target=flood)
+            thread.start()
+            pid = os.fork()
+            if pid == 0:
+                assert not run.supervised
+                run.emit_text("child")
+                run.flush()
+                with run.tool_call("child"): pass
+                run.checkpoint("child")
+                {in_child}
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            thread.join()
+            return status
+        """
+    )
+    assert agent.finish() == 0
+    assert value_of(agent) == status
+    assert agent.texts() == [str(number) for number in range(20000)]
+    assert agent.of(Ask) == []
+
+
+def test_fork_gives_the_channel_up(start: StartAgent) -> None:
+    """A child that outlives the agent does not hold the channel open."""
+    agent = start(
+        """
+        def main():
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(600)
+            return pid
+        """
+    )
+    assert agent.finish() == 0
+    os.kill(int(str(value_of(agent))), 9)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing_works_in_an_agent(start: StartAgent, method: str) -> None:
+    """Functions of the agent's module can be pickled for worker processes, which may use run."""
+    agent = start(
+        f"""
+        def square(number):
+            run.emit_text("dropped")
+            return number * number
+        def main():
+            import multiprocessing
+            with multiprocessing.get_context({method!r}).Pool(2) as pool:
+                return pool.map(square, range(4))
+        """
+    )
+    assert agent.finish() == 0, agent.stderr()
+    assert value_of(agent) == [0, 1, 4, 9]
+    assert agent.events() == []
+
+
+def test_call_is_asked_granted_and_finished(start: StartAgent) -> None:
+    """A call tells its arguments before and its result or its error after."""
+    agent = start(
+        """
+        def main():
+            with run.tool_call("add", {"a": 1}) as call: call.result = [2]
+            try:
+                with run.model_call("think", "request"): raise KeyError("no")
+            except KeyError: pass
+            with run.tool_call("big", "x" * 2_000_000) as call: call.result = "y" * 2_000_000
+        """
+    )
+    assert agent.finish(grant=True) == 0
+    add, think, big = agent.of(Ask)
+    assert (add.kind, add.name, open_value(add.args)) == ("tool", "add", {"a": 1})
+    assert (think.kind, think.name, open_value(think.args)) == ("model", "think", "request")
+    assert open_value(big.args)["bytes"] == 2_000_005
+    added, thought, grown = agent.of(CallFinished)
+    assert (added.call, added.outcome, open_value(added.result)) == (add.call, "ok", [2])
+    assert (thought.outcome, thought.error) == ("error", "KeyError: 'no'")
+    assert open_value(grown.result)["bytes"] == 2_000_005
+
+
+def test_refused_call_raises_and_is_not_finished(start: StartAgent) -> None:
+    """CallRefused carries the supervisor's words; the block is not entered."""
+    agent = start(
+        """
+        def main():
+            try:
+                with run.tool_call("delete"): return "made"
+            except CallRefused as refused: return [refused.why, str(refused)]
+        """
+    )
+    agent.refuse(agent.hear(Ask), "by policy")
+    assert agent.finish() == 0
+    assert value_of(agent) == ["by policy", "delete: by policy"]
+    assert agent.of(CallFinished) == []
+
+
+def test_program_connects_at_its_first_use_of_run() -> None:
+    """A program says hello, waits for its start, and says bye when it exits."""
+    with start_process([sys.executable, str(AGENTS / "polite_program.py")]) as agent:
+        agent.hear(Hello)
+        agent.say(Start(run=RUN_ID, input=pack_value("go")))
+        assert agent.finish(grant=True) == 0
+        assert agent.stdout() == "supervised: True, input: go\n"
+        assert agent.texts() == ["hello"]
+        assert agent.heard[-1] == Bye()
+
+
+def test_program_is_cancelled_like_a_function() -> None:
+    """RunCancelled reaches a program, which ends without a traceback."""
+    with start_process([sys.executable, str(AGENTS / "polite_program.py")]) as agent:
+        agent.hear(Hello)
+        agent.say(Start(run=RUN_ID, input=pack_value("sleep")))
+        agent.grant(agent.hear(Ask))
+        agent.hear(CallFinished)
+        agent.cancel()
+        assert agent.finish() == 1
+        assert agent.was_cancelled
+        assert agent.stderr() == ""
+
+
+def test_outside_agentctl_run_is_a_harmless_stand_in() -> None:
+    """Run by hand, a program reports to nobody, is granted its calls, and has no input."""
+    ended = subprocess.run(
+        [sys.executable, AGENTS / "polite_program.py"], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "supervised: False, input: None\n"
+
+
+@pytest.mark.parametrize("number", ["", "x", "-1", "0", "999"])
+def test_channel_number_that_is_no_socket_means_no_supervisor(number: str) -> None:
+    """A grandchild that inherits only the variable works as if run by hand."""
+    ended = subprocess.run(
+        [sys.executable, AGENTS / "polite_program.py"],
+        env={**os.environ, "AGENTCTL_CHANNEL_FD": number},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_interpreter_without_msgspec_says_so_over_the_channel() -> None:
+    """The bootstrap reports what the interpreter lacks, without the library it lacks."""
+    hidden = "import sys; sys.modules['msgspec'] = None\n" + BOOTSTRAP
+    with start_process([sys.executable, "-I", "-c", hidden]) as agent:
+        assert agent.finish() == 1
+        (error,) = agent.of(ErrorMessage)
+        assert error.loading
+        assert "install agentctl-child" in error.text
+
+
+def test_interpreter_without_our_package_uses_the_one_beside_the_supervisor(
+    tmp_path: Path,
+) -> None:
+    """msgspec is all that the agent's interpreter needs; its import paths stay its own."""
+    write_agent(tmp_path, "def main(): return [p for p in sys.path if 'runner_child' in p]")
+    roots = "import sys; import msgspec; sys.path[:] = [p for p in sys.path if not"
+    hidden = f"{roots} p.endswith(('runner_child', 'protocol'))]\n" + BOOTSTRAP
+    with start_process([sys.executable, "-I", "-c", hidden]) as agent:
+        agent.hear(Hello)
+        agent.say(Start(run=RUN_ID, target=f"{tmp_path}/agent_under_test.py:main"))
+        assert agent.finish() == 0
+        assert value_of(agent) == []
