@@ -1,13 +1,16 @@
 """Delays at named steps of the spawn, so that a test can strike exactly there.
 
-``AGENTCTL_FAILPOINTS="warden:forked=0.03,init:maps=0.02"``; without it, no cost.
+``AGENTCTL_FAILPOINTS="warden:forked=0.03,init:mounted=0.02"``; without it, no cost.
+``AGENTCTL_FAILPOINTS_FIFO`` names a FIFO that is told ``at STEP`` before each delay.
 """
 
+import contextlib
 import os
 import time
 from typing import Final
 
 VARIABLE: Final = "AGENTCTL_FAILPOINTS"
+FIFO_VARIABLE: Final = "AGENTCTL_FAILPOINTS_FIFO"
 
 
 def _parse(text: str) -> dict[str, float]:
@@ -19,9 +22,22 @@ def _parse(text: str) -> dict[str, float]:
 
 
 _DELAYS: Final = _parse(os.environ.get(VARIABLE, ""))
+_FIFO: Final = os.environ.get(FIFO_VARIABLE, "")
 
 
 def reach(step: str) -> None:
     """Wait here, if a test asked for it."""
     if _DELAYS and step in _DELAYS:
+        if _FIFO:
+            _tell(step)
         time.sleep(_DELAYS[step])
+
+
+def _tell(step: str) -> None:
+    # Nobody listens any more, or a sandbox is in the way: the delay is there all the same.
+    with contextlib.suppress(OSError):
+        fifo = os.open(_FIFO, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.write(fifo, f"at {step}\n".encode())
+        finally:
+            os.close(fifo)
