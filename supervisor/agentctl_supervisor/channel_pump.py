@@ -6,7 +6,6 @@ what we send is no longer read from; and what it sent before it died is read
 without waiting for a grandchild that holds its end open.
 """
 
-import contextlib
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -17,11 +16,10 @@ from agentctl_protocol.channel import Channel, IllegalInputError, supervisor_end
 from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
 from agentctl_protocol.messages import ChildMessage, SupervisorMessage
 
-_READ_BYTES: Final = 1 << 18
+_READ_BYTES: Final = 1 << 16
 _OUTBOX_BYTES: Final = 1 << 20
 """Unsent bytes over which we stop reading what the agent says."""
 _DRAIN_BYTES: Final = 64 << 20
-_READS_PER_TURN: Final = 16
 
 Heard = Callable[[ChildMessage, bytes], None]
 
@@ -65,17 +63,20 @@ class ChannelPump:
         except LocalProtocolError:
             return False
         if not self._outbox:
-            with contextlib.suppress(BlockingIOError):
-                try:
-                    data = data[self._socket.send(data) :]
-                except BlockingIOError:
-                    raise
-                except OSError:
-                    return False
+            data = data[self._send_now(data) :]
         if data:
             self._outbox += data
             self._more_to_send.set()
         return True
+
+    def _send_now(self, data: bytes | bytearray) -> int:
+        """How many bytes of *data* need not be sent any more."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:  # it is dead: nobody will miss them
+            return len(data)
 
     async def wait_outbox_below_limit(self) -> None:
         """Return once the agent has read enough of what was sent to it, or is gone."""
@@ -91,10 +92,9 @@ class ChannelPump:
 
     async def _read(self) -> None:
         while self._open:
+            # One piece a turn: a flood from one agent must not hold up another's stop.
             await trio.lowlevel.wait_readable(self._socket)
-            for _ in range(_READS_PER_TURN):
-                if not self._read_once():
-                    break
+            self._read_once()
             await self.wait_outbox_below_limit()
 
     def _read_once(self) -> bool:
@@ -127,14 +127,7 @@ class ChannelPump:
             self._more_to_send = trio.Event()
             while self._outbox:
                 await trio.lowlevel.wait_writable(self._socket)
-                try:
-                    sent = self._socket.send(self._outbox[:_READ_BYTES])
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    self._outbox.clear()
-                    break
-                del self._outbox[:sent]
+                del self._outbox[: self._send_now(self._outbox[:_READ_BYTES])]
                 self._notify_emptied()
             self._notify_emptied()
 

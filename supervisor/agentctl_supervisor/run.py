@@ -58,6 +58,7 @@ from agentctl_supervisor.plumbing import Plumbing
 from agentctl_supervisor.process_tree import command_line, marked, members
 from agentctl_supervisor.run_directory import RunDirectory
 from agentctl_supervisor.run_log import RunLog
+from agentctl_supervisor.spawner_process import SpawnerProcess
 
 _LINGER_S: Final = 2.0
 """How long a process may live on after its bye; an interpreter's exit can join threads for ever."""
@@ -80,8 +81,6 @@ class Run:
         keepers: Keepers,
         start: Start,
         on_output: OnOutput | None,
-        spawner_died: Callable[[], bool],
-        sweep: Callable[[], Awaitable[None]],
     ) -> None:
         self.spec: Final = spec
         self.id: Final = directory.id
@@ -91,8 +90,9 @@ class Run:
         self._directory = directory
         self._keepers = keepers
         self._start = start
-        self._spawner_died = spawner_died
-        self._sweep = sweep
+        self._spawner: SpawnerProcess | None = None
+        self._callers_error: Exception | None = None
+        self._delivery = trio.CancelScope()
         self._log = log
         log.on_full = self._disk_full
         self._gate = Gate()
@@ -280,37 +280,71 @@ class Run:
         contained = self._keepers.contained
         return contained is not None and contained.containment is Containment.SUBREAPER
 
-    async def live(self, launch: Callable[[], Awaitable[None]]) -> None:
-        """Launch, follow and finish the run.  Not to be cancelled: stop it instead."""
+    async def live(
+        self,
+        launch: Callable[[], Awaitable[SpawnerProcess]],
+        sweep: Callable[[SpawnerProcess], Awaitable[None]],
+    ) -> None:
+        """Launch, follow and finish the run.  Not to be cancelled: stop it instead.
+
+        *launch* has a spawner start it; *sweep* ends what a dead warden left behind.
+
+        Raises:
+            Exception: what ``on_output`` raised, once the run is over; it stops the run.
+        """
         with trio.CancelScope(shield=True):
-            async with trio.open_nursery() as delivery:
-                for output in self._outputs:
-                    delivery.start_soon(output.deliver)
-                async with trio.open_nursery() as tasks:
-                    tasks.start_soon(self._climb.keep_time)
-                    tasks.start_soon(self._log.keep_durable, self._acknowledge)
+            try:
+                async with trio.open_nursery() as delivery:
+                    self._delivery = delivery.cancel_scope
                     for output in self._outputs:
-                        tasks.start_soon(output.read)
-                    try:
-                        await launch()
-                    except (SpawnError, SandboxUnavailableError) as error:
-                        self._last_word = Refused("sandbox", str(error), error.hint)
-                    else:
-                        tasks.start_soon(self._channel.run)
-                        tasks.start_soon(self._keep_time)
-                        tasks.start_soon(self._bury_lingerer)
-                        tasks.start_soon(self._keepers.follow, self._told)
-                        await self._tree_ended.wait()
-                    tasks.cancel_scope.cancel()
-                if self._last_word is None and self._has_orphans:
-                    await self._sweep()
-                self._conclude()
-                # Who waits for the run does not wait for the disk.
-                await self._log.close_durably()
-                await trio.to_thread.run_sync(self._store_report)
-                self._directory.unlock()
-                self._durable.set()
-            self._delivered.set()
+                        delivery.start_soon(self._deliver, output)
+                    await self._live_until_empty(launch)
+                    if self._last_word is None and self._has_orphans and self._spawner is not None:
+                        await sweep(self._spawner)
+                    self._conclude()
+                    # Who waits for the run does not wait for the disk.
+                    await self._log.close_durably()
+                    await trio.to_thread.run_sync(self._store_report)
+                    self._directory.unlock()
+                    self._durable.set()
+            finally:
+                # Whatever happened, nobody may wait for ever, and the warden sees our end.
+                self._keepers.close()
+                for event in (self._under_way, self._finished, self._durable, self._delivered):
+                    event.set()
+        if self._callers_error is not None:
+            raise self._callers_error
+
+    def abandon_delivery(self) -> None:
+        """Hand no more output to ``on_output``, which may be stuck.  The log has it all."""
+        self._delivery.cancel()
+
+    async def _live_until_empty(self, launch: Callable[[], Awaitable[SpawnerProcess]]) -> None:
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(self._climb.keep_time)
+            tasks.start_soon(self._log.keep_durable, self._acknowledge)
+            for output in self._outputs:
+                tasks.start_soon(output.read)
+            try:
+                self._spawner = await launch()
+            except (SpawnError, SandboxUnavailableError) as error:
+                self._last_word = Refused("sandbox", str(error), error.hint)
+            else:
+                tasks.start_soon(self._channel.run)
+                tasks.start_soon(self._keep_time)
+                tasks.start_soon(self._bury_lingerer)
+                tasks.start_soon(self._keepers.follow, self._told)
+                await self._tree_ended.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _deliver(self, output: OutputPump) -> None:
+        try:
+            await output.deliver()
+        except Exception as error:  # noqa: BLE001 - the caller's code; raised again by `live`
+            self._callers_error = error
+            self.request_stop(
+                reason=Reason.SUPERVISOR_EXIT, detail=f"on_output raised {type(error).__name__}"
+            )
 
     def _told(self, status: Status | None) -> None:
         match status:
@@ -431,7 +465,7 @@ class Run:
             self._last_word,
             self.spec,
             stopped=self._log.fold.stop is not None,
-            spawner_died=self._spawner_died(),
+            spawner_died=self._spawner is not None and self._spawner.is_dead(),
             gave_up=self._gave_up,
         ):
             self._log.decide(record)

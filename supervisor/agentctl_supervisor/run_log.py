@@ -25,7 +25,7 @@ from agentctl_protocol.records import (
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By
-from agentctl_supervisor.errors import LogFullError
+from agentctl_supervisor.errors import DamagedRunError, LogFullError
 from agentctl_supervisor.event_log import LogWriter
 from agentctl_supervisor.log_follower import LogFollower
 from agentctl_supervisor.reconcile import Fold
@@ -63,7 +63,7 @@ class RunLog:
         self._child_events = 0
         self._looked_ns = time.monotonic_ns()
         self._dirty = trio.Event()
-        self._appended = trio.Event()
+        self._appended: trio.Event | None = None
         self._closed = False
 
     def __repr__(self) -> str:
@@ -119,7 +119,11 @@ class RunLog:
         self._looked_ns = time.monotonic_ns()
         if self.fold.stop is not None:
             return
-        intent = self._directory.read_intent()
+        try:
+            intent = self._directory.read_intent()
+        except DamagedRunError:
+            # Not written by us: an agent of the same user may have put it there.
+            return
         if intent is not None:
             stop = msgspec.structs.replace(intent, intent=True)
             self._append(stop, _encode(stop), By.SUPERVISOR)
@@ -145,12 +149,18 @@ class RunLog:
                 return
         self.fold.apply(Record(seq, time_ns, by, body))
         self._dirty.set()
-        self._appended.set()
-        self._appended = trio.Event()
+        self._wake_followers()
+
+    def _wake_followers(self) -> None:
+        if self._appended is not None:
+            self._appended.set()
+            self._appended = None
 
     @property
     def appended(self) -> trio.Event:
         """Set at the next append, or when the log ends."""
+        if self._appended is None:
+            self._appended = trio.Event()
         return self._appended
 
     async def keep_durable(self, acknowledge: Acknowledge) -> None:
@@ -171,7 +181,7 @@ class RunLog:
     def end(self) -> None:
         """Nothing is appended any more."""
         self._closed = True
-        self._appended.set()
+        self._wake_followers()
 
     async def close_durably(self) -> None:
         """Close the files once everything is on the disk."""

@@ -154,8 +154,6 @@ class Supervisor:
                 keepers=Keepers(plumbing.status, make_run_cgroup(directory.id)),
                 start=start_of(spec, directory.id, os.environ),
                 on_output=on_output,
-                spawner_died=self._spawner_is_dead,
-                sweep=self._sweep,
             )
             undo.pop_all()
         return run, theirs
@@ -163,9 +161,11 @@ class Supervisor:
     async def _live(self, run: Run, theirs: TheirEnds) -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(self._runs.pop, run.id)
-            await run.live(functools.partial(self._launch, run, theirs, stack))
+            await run.live(functools.partial(self._launch, run, theirs, stack), self._sweep)
 
-    async def _launch(self, run: Run, theirs: TheirEnds, stack: contextlib.ExitStack) -> None:
+    async def _launch(
+        self, run: Run, theirs: TheirEnds, stack: contextlib.ExitStack
+    ) -> SpawnerProcess:
         """Have *run* started; *stack* undoes at its end what it was given for its life."""
         with contextlib.closing(theirs):
             spawner = await self._ready_spawner()
@@ -176,6 +176,7 @@ class Supervisor:
                 stack.callback(self._own_uids.give_back, uid)
                 launch = msgspec.structs.replace(launch, host_uid=uid)
             await spawner.launch(launch, theirs.fds, run.cgroup_fd)
+            return spawner
 
     # --- the spawner -------------------------------------------------------
 
@@ -199,14 +200,8 @@ class Supervisor:
                 self._spawner = spawner
             return self._spawner
 
-    def _spawner_is_dead(self) -> bool:
-        return self._spawner is None or self._spawner.is_dead()
-
-    async def _sweep(self) -> None:
-        """End what a dead warden left behind, or wait until the spawner has."""
-        spawner = self._spawner
-        if spawner is None:
-            return
+    async def _sweep(self, spawner: SpawnerProcess) -> None:
+        """End what a dead warden left behind, or wait until its spawner has."""
         wardens = {pid for run in self._runs.values() if (pid := run.warden) is not None}
         if not spawner.is_dead():
             await wait_swept(spawner.pid, wardens)
@@ -226,6 +221,7 @@ class Supervisor:
             run.request_stop(reason=Reason.SUPERVISOR_EXIT, detail="its supervisor ended")
         for run in list(self._runs.values()):
             await run.wait(durable=True)
+            run.abandon_delivery()
         self._serving.cancel()
         self._control.close()
         async with self._spawner_starting:
