@@ -18,6 +18,8 @@ LOOP_S: Final = 0.2
 LEFTOVERS_S: Final = 5.0
 
 CANCELLATIONS.append(asyncio.CancelledError)
+# Made here, because making it imports from asyncio by name, which may be the agent's later.
+asyncio.get_event_loop_policy()
 
 
 class FutureWaiter:

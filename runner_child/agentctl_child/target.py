@@ -31,7 +31,7 @@ def load(target: str) -> Callable[..., object]:
     try:
         where, name = split_target(target)
     except SpecError as error:
-        raise TargetError("ValueError", str(error)) from None
+        raise TargetError("ValueError", f"{error}: {error.hint}") from None
     module = _load_file(where) if where.endswith(".py") else _load_module(where)
     try:
         function = getattr(module, name)

@@ -83,19 +83,21 @@ class Supervisor:
         home = home or Home.open(create=True)
         # Kept out of the nursery, which would hide it in an ExceptionGroup.
         callers: BaseException | None = None
+        left_in_peace = False
         async with trio.open_nursery() as nursery:
             supervisor = cls(home, nursery, subreaper=subreaper)
             try:
                 nursery.start_soon(supervisor._serve)
                 nursery.start_soon(supervisor._warm_up)
                 yield supervisor
+                left_in_peace = True
             except trio.Cancelled:
                 raise
             except BaseException as error:  # noqa: BLE001 - raised again below
                 callers = error
             finally:
                 with trio.CancelScope(shield=True):
-                    await supervisor._close()
+                    await supervisor._close(deliver=left_in_peace)
                 nursery.cancel_scope.cancel()
         if callers is not None:
             raise callers
@@ -215,13 +217,16 @@ class Supervisor:
         with trio.CancelScope(shield=True) as self._serving:
             await self._control.serve()
 
-    async def _close(self) -> None:
+    async def _close(self, *, deliver: bool) -> None:
+        """End all runs.  *deliver*: let each ``on_output`` see the rest of its output."""
         self._closing = True
         for run in self.live_runs():
             run.request_stop(reason=Reason.SUPERVISOR_EXIT, detail="its supervisor ended")
         for run in list(self._runs.values()):
             await run.wait(durable=True)
-            run.abandon_delivery()
+            if not deliver:
+                run.abandon_delivery()
+            await run.wait_delivered()
         self._serving.cancel()
         self._control.close()
         async with self._spawner_starting:

@@ -1,5 +1,6 @@
 """Whatever a tree does, its warden can end it, and says truthfully that it did."""
 
+import contextlib
 import os
 import signal
 import time
@@ -177,8 +178,9 @@ def test_an_order_at_every_step_of_the_spawn(
         if isinstance(order, Terminate):
             # May come before there is anybody to take it; the ladder's next rung follows.
             run.contained()
-            run.order(order)
-            run.order(Kill())
+            with contextlib.suppress(BrokenPipeError):  # the first one may have ended it
+                run.order(order)
+                run.order(Kill())
         packets = run.drain()
         assert isinstance(packets[-1], Exited), packets
         assert alive(marker, run.run) == []
@@ -312,6 +314,7 @@ def test_names_the_process_that_holds_up_the_end(spawner: SpawnerStandIn, marker
     finally:
         os.kill(tracer, signal.SIGKILL)
         os.waitpid(tracer, 0)
+    assert wait_until_gone(marker, within_s=2.0) == []
 
 
 def _hold_up(pid: int) -> None:

@@ -146,15 +146,16 @@ def test_numbers_go_on_over_segments_and_batches(tmp_path: Path) -> None:
 def test_sync_tells_what_is_durable(path: Path) -> None:
     """Its answer is the last number appended before it."""
     writer = LogWriter(path, RUN_ID, segment_bytes=500)
-    assert not writer.unsynced
+    unsynced = [writer.unsynced]
     for n in range(30):
         writer.append(output(str(n)))
-    assert writer.unsynced
+    unsynced.append(writer.unsynced)
     assert writer.sync() == 30
-    assert not writer.unsynced
+    unsynced.append(writer.unsynced)
     writer.append(output("more"))
-    assert writer.unsynced
+    unsynced.append(writer.unsynced)
     assert writer.sync() == 31
+    assert unsynced == [False, True, False, True]
     writer.close()
 
 
@@ -216,9 +217,12 @@ def test_the_first_sync_makes_the_names_durable_too(
     writer.append(output("x"))
     synced: list[str] = []
     real = os.fsync
-    monkeypatch.setattr(
-        os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))
-    )
+
+    def note(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
     writer.sync()
     assert {str(path / "spec"), str(path), str(path.parent)} <= set(synced)
     synced.clear()
@@ -237,7 +241,7 @@ def test_a_write_that_fails_changes_nothing(path: Path, monkeypatch: pytest.Monk
     writer.append(output("before"))
     size, number = writer.size, writer.next_seq
 
-    def full(fd: int, data: bytes) -> int:
+    def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -275,7 +279,7 @@ def test_what_cannot_be_cut_off_ends_the_log(path: Path, monkeypatch: pytest.Mon
     writer.append(output("before"))
     real = os.write
 
-    def fail(fd: int, size: int) -> None:
+    def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
@@ -333,7 +337,8 @@ def test_on_a_full_disk_the_reserve_takes_the_end(path: Path) -> None:
         from agentctl_supervisor.errors import LogFullError
         from agentctl_supervisor.event_log import LogWriter
         from agentctl_testkit_log import RUN_ID, output, read_log
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", sys.argv[1]], check=True)
+        mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", sys.argv[1]]
+        subprocess.run(mount, check=True)
         writer = LogWriter(sys.argv[1], RUN_ID)
         count = 0
         try:

@@ -1,4 +1,4 @@
-"""Where runs are kept: made once, found by what people call them, locked by one, and refused by name."""
+"""Where runs are kept: made once, found by what people call them, and locked by one."""
 
 import multiprocessing
 import os
@@ -146,7 +146,7 @@ try:
 except StateDirectoryError as error:
     print(error)
 """
-    mount = f"mount --bind {state} {state} && mount -o remount,ro,bind {state} && exec \"$@\""
+    mount = f'mount --bind {state} {state} && mount -o remount,ro,bind {state} && exec "$@"'
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", program],
         capture_output=True,
@@ -425,7 +425,12 @@ def test_a_fork_of_the_holder_does_not_keep_its_lock(runs: Home) -> None:
     run = runs.create_run(TRUE)
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    child = context.Process(target=lambda: (theirs.send(run.locked_by_us), theirs.recv()))
+
+    def stay() -> None:
+        theirs.send(run.locked_by_us)
+        theirs.recv()
+
+    child = context.Process(target=stay)
     child.start()
     try:
         assert ours.recv() is False

@@ -8,7 +8,7 @@ import pytest
 
 from agentctl_testkit import AgentctlHome
 
-_HEAVY = {"trio", "psutil", "asyncio", "concurrent.futures", "dataclasses", "inspect"}
+_HEAVY = {"trio", "psutil", "asyncio", "concurrent.futures"}
 
 
 @pytest.mark.parametrize(
