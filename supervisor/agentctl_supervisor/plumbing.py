@@ -1,13 +1,16 @@
 """The descriptors that join a run to its supervisor, made before the launch.
 
 Ours stay close-on-exec and non-blocking; theirs travel to the spawner and are
-closed here right after, so that an end of file means what it says.
+closed here right after, so that an end of file means what it says.  A fork of the
+embedding program closes them too: it may come between the two.
 """
 
 import contextlib
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +32,32 @@ class Plumbing:
                 os.close(fd)
 
 
-@dataclass(frozen=True, slots=True)
 class TheirEnds:
     """The other ends, in the order of `LaunchPacket`."""
 
-    fds: tuple[int, ...]
+    def __init__(self, fds: Sequence[int]) -> None:
+        self.fds: Final = tuple(fds)
+        _not_yet_closed.add(self)
+
+    def __repr__(self) -> str:
+        return f"<TheirEnds {self.fds}>"
 
     def close(self) -> None:
         """Close them: the spawner has its own copies now, or never will."""
+        _not_yet_closed.discard(self)
         for fd in self.fds:
             os.close(fd)
+
+
+_not_yet_closed: Final[set[TheirEnds]] = set()
+
+
+def _close_in_child() -> None:
+    for theirs in list(_not_yet_closed):
+        theirs.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 def lay(stdin: bool) -> tuple[Plumbing, TheirEnds]:
