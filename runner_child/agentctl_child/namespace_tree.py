@@ -60,8 +60,10 @@ class NamespaceTree:
                 data = self._words.recv(_PACKET_BYTES, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 break
-            except ConnectionError:
-                data = b""
+            except ConnectionResetError:
+                # Init died with an order unread.  Linux tells that before what it had
+                # said, and once: its last words are still there.
+                continue
             if not data:
                 self._listening = False
                 break

@@ -74,6 +74,7 @@ def run_warden(given: Descriptors, run: str, keepers: Keepers, chain: DeathChain
         sys.stderr.flush()
         os._exit(1)  # and the chain, or the spawner's sweep, ends the run
     _say(status, last)
+    _close(status)
     os._exit(0)
 
 
@@ -90,6 +91,17 @@ def _say(status: socket.socket, packet: Status) -> None:
     # A supervisor that is gone cannot be told.
     with contextlib.suppress(OSError):
         status.send(pack(packet), socket.MSG_DONTWAIT)
+
+
+def _close(status: socket.socket) -> None:
+    """Read what was still asked for: closing over it would reset the connection.
+
+    Then the supervisor's next read would fail before it gave our last word.
+    """
+    with contextlib.suppress(OSError):
+        status.shutdown(socket.SHUT_RD)
+        while status.recv(_PACKET_BYTES, socket.MSG_DONTWAIT):
+            pass
 
 
 @dataclass

@@ -4,8 +4,8 @@ import contextlib
 import os
 import signal
 import time
-from pathlib import Path
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -161,8 +161,20 @@ def _wait_for_state(marker: str, state: str) -> None:
         os.sched_yield()
 
 
-@pytest.mark.parametrize("delay", ["decoded", "cloned", "contained", "started", "mounted",
-                                   "confined", "forked", "descriptors", "reported"])
+@pytest.mark.parametrize(
+    "delay",
+    [
+        "decoded",
+        "cloned",
+        "contained",
+        "started",
+        "mounted",
+        "confined",
+        "forked",
+        "descriptors",
+        "reported",
+    ],
+)
 @pytest.mark.parametrize("order", [Kill(), Terminate()])
 @both
 def test_an_order_at_every_step_of_the_spawn(
@@ -225,9 +237,7 @@ def test_dead_man_timer_of_the_warden(
 def test_dead_man_timer_of_init(marker: str) -> None:
     """With supervisor, spawner and warden all stopped, init ends the run by itself."""
     with SpawnerStandIn() as spawner:
-        run = spawner.launch(
-            "sleep", "1000", env={"AGENTCTL_TEST_MARKER": marker}, deadline_s=0.4
-        )
+        run = spawner.launch("sleep", "1000", env={"AGENTCTL_TEST_MARKER": marker}, deadline_s=0.4)
         run.contained()
         run.running()
         spawner.process.send_signal(signal.SIGSTOP)
@@ -241,9 +251,7 @@ def test_dead_man_timer_of_init(marker: str) -> None:
 def test_dead_man_timer_with_a_stopped_init(marker: str) -> None:
     """A stopped init does not save the run from its warden."""
     with SpawnerStandIn() as spawner:
-        run = spawner.launch(
-            "sleep", "1000", env={"AGENTCTL_TEST_MARKER": marker}, deadline_s=0.3
-        )
+        run = spawner.launch("sleep", "1000", env={"AGENTCTL_TEST_MARKER": marker}, deadline_s=0.3)
         run.contained()
         signal.pidfd_send_signal(run.pidfds[1], signal.SIGSTOP)
         assert run.exited().deadline

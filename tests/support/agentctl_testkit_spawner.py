@@ -57,8 +57,9 @@ class LaunchedRun:
             raise TimeoutError(f"the warden of {self.run} says nothing; so far {self.packets}")
         try:
             data, received, _, _ = socket.recv_fds(self.status, 65_536, 4)
-        except ConnectionError:
-            data, received = b"", []
+        except ConnectionResetError:
+            # A warden was killed with an order unread.  What it had said before is still there.
+            data, received, _, _ = socket.recv_fds(self.status, 65_536, 4)
         self.pidfds += received
         if not data:
             self.closed = True

@@ -53,17 +53,17 @@ def syscall(what: str, number: int, *arguments: object) -> int:
 
 
 def prctl(what: str, option: int, *arguments: object) -> int:
-    """Result of prctl(2); missing arguments are 0, as many options demand."""
+    """Ask the kernel about this process, or tell it; missing arguments are 0, as many options demand."""
     words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
     words += [ctypes.c_ulong(0)] * (4 - len(words))
     return _checked(_prctl(option, *words), what)
 
 
 def mount(source: bytes, target: bytes, kind: bytes | None, flags: int) -> None:
-    """Mount without options: mount(2)."""
+    """Mount something, without options of its file system."""
     _checked(_libc.mount(source, target, kind, flags, None), f"mount {os.fsdecode(target)}")
 
 
 def signalfd(mask: bytes, flags: int) -> int:
-    """A new descriptor for the signals in a sigset_t: signalfd(2)."""
+    """A new descriptor that is readable when one of the signals of a sigset_t comes."""
     return _checked(_libc.signalfd(-1, mask, flags), "signalfd")
