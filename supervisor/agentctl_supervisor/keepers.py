@@ -96,12 +96,14 @@ class Keepers:
                 status = self._receive()
                 if isinstance(status, Contained):
                     self.contained = status
-                if status is None:
-                    await self._end_without_warden()
-                told(status)
                 if status is None or isinstance(status, Exited | Refused):
                     nursery.cancel_scope.cancel()
-                    return
+                    break
+                told(status)
+        # Not before the other task has gone: two may not wait for one pidfd.
+        if status is None:
+            await self._end_without_warden()
+        told(status)
 
     def _receive(self) -> Status | None:
         fds = array.array("i")
