@@ -150,6 +150,7 @@ class Interruption:
         self.task_was_told: Callable[[], bool] = bool
         self._main = threading.main_thread().ident
         self._delivered = False
+        self._heard = ThreadWaiter()
 
     def __repr__(self) -> str:
         return f"<Interruption delivered={self._delivered} {self.shield!r}>"
@@ -162,17 +163,35 @@ class Interruption:
 
     def interrupt_main(self) -> None:
         """Break whatever the main thread waits for.  Called in any other thread."""
+        if self._signal_main():
+            _thread.start_new_thread(self._insist, ())
+
+    def _insist(self) -> None:
+        """Send the signal again until its handler has run.
+
+        The interpreter looks at signals, and then makes its system call: a signal that
+        comes in between is noted, and breaks nothing.  Seen once in a hundred stops, since
+        a thread that is about to sleep lets go of the interpreter lock, and that very
+        thing wakes the thread that sends the signal.
+        """
+        pause = 0.01
+        while not self._heard.wait(pause) and self._signal_main():
+            pause = min(2 * pause, 0.5)
+
+    def _signal_main(self) -> bool:
         if self._main is None or signal.getsignal(CANCEL_SIGNAL) != self._on_signal:
-            return  # the agent has taken our signal: unhandled, it would kill
+            return False  # the agent has taken our signal: unhandled, it would kill
         try:
             signal.pthread_kill(self._main, CANCEL_SIGNAL)
         except OSError:
             # A sandbox may forbid it.  This runs the handler, but breaks no wait.
             _thread.interrupt_main(cast(signal.Signals, CANCEL_SIGNAL))
+        return True
 
     def mark_delivered(self) -> None:
         """The agent's code has the news by another way: the signal is not to raise any more."""
         self._delivered = True
+        self._heard.wake()
 
     @property
     def told(self) -> bool:
@@ -200,10 +219,11 @@ class Interruption:
         """The exception for the caller to raise; it counts as told from now on."""
         _told.set(True)
         if _thread.get_ident() == self._main:
-            self._delivered = True
+            self.mark_delivered()
         return RunCancelled(self.token.detail or self.token.reason)
 
     def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
+        self._heard.wake()
         if self._delivered or not self.token.is_cancelled:
             return
         if self.shield.depth:

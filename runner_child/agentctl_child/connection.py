@@ -61,7 +61,6 @@ CALLBACKS_S: Final = 0.1
 #: An event that follows the last send by more than this is not kept for a batch.
 RARE_S: Final = 0.001
 _RECEIVE: Final = 1 << 16
-_SEND: Final = 1 << 18
 
 
 class PendingAsk:
@@ -100,7 +99,7 @@ class Connection:
         self._send_lock = _thread.allocate_lock()
         self._sender = 0
         self._last_send = 0.0
-        self._outbox = bytearray()
+        self._unsent = b""
         #: Events with their weight, and other messages with the weight 0.
         self._queue: deque[tuple[Event | ChildMessage, int]] = deque()
         self._queued_bytes = 0
@@ -177,31 +176,31 @@ class Connection:
         if self._outgoing.agent_state == "gone":
             self._queue.clear()
             return
-        frames = self._frames_of_queue()
+        frames = self._frames_of_queue() if self._queue else []
         # A frame each: the other end logs the bytes of a frame of one message as they are.
         frames.extend(self._outgoing.send(message) for message in messages)
         self._last_send = time.monotonic()
-        self._outbox += b"".join(frames)
+        self._unsent += b"".join(frames)
         try:
-            self._empty_outbox()
+            self._send_unsent()
         except OSError as error:
             if error.errno is None:
                 raise  # not the kernel's word: a TimeoutError that a signal handler raised
             if not self._leaving:
                 os._exit(EXIT_UNSUPERVISED)
-            self._outbox.clear()
+            self._unsent = b""
 
-    def _empty_outbox(self) -> None:
-        while self._outbox:
+    def _send_unsent(self) -> None:
+        while self._unsent:
             sent: list[int] = []
             try:
                 # A signal handler of the agent's may raise while this blocks (an alarm that
                 # is a time-out).  How much was sent must not be lost with that, or the next
                 # frame would begin in the middle of this one: no bytecode, and so no
                 # handler, comes between the send and the note of its count.
-                sent.extend(map(self._socket.send, (bytes(self._outbox[:_SEND]),)))
+                sent.extend(map(self._socket.send, (self._unsent,)))
             finally:
-                del self._outbox[: sum(sent)]
+                self._unsent = self._unsent[sum(sent) :]
 
     def _frames_of_queue(self) -> list[bytes]:
         frames: list[bytes] = []
@@ -283,8 +282,10 @@ class Connection:
 
     def _read_forever(self) -> None:
         try:
-            while data := self._socket.recv(_RECEIVE):
-                for message, _ in self._incoming.receive(data):
+            buffer = bytearray(_RECEIVE)
+            view = memoryview(buffer)
+            while size := self._socket.recv_into(buffer):
+                for message, _ in self._incoming.receive(bytes(view[:size])):
                     self._hear(message)
                 # Only after all that came with it: a cancel in the same breath counts.
                 if self._start is not None:

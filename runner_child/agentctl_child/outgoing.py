@@ -11,7 +11,7 @@ import msgspec
 
 from agentctl_protocol.errors import LocalProtocolError
 from agentctl_protocol.framing import MAX_FRAME
-from agentctl_protocol.values import pack_value
+from agentctl_protocol.values import MAX_NESTING, pack_value
 
 #: Bytes of a message besides its texts and values: names of fields, lengths, ids.
 OVERHEAD: Final = 512
@@ -19,8 +19,6 @@ MAX_LABEL: Final = 256
 MAX_NOTE: Final = 4096
 MAX_LOG_LINE: Final = 1 << 16
 MAX_TEXT_PIECE: Final = 1 << 16
-#: Deeper values could exhaust the recursion limit of whoever reads them.
-MAX_DEPTH: Final = 200
 _MAX_INT: Final = (1 << 63) - 1
 
 
@@ -129,19 +127,15 @@ def value(given: object, what: str) -> msgspec.Raw:
     """The wire form of *given*, which must be something that JSON can say.
 
     Raises:
-        ValueError: it is not, or nests deeper than `MAX_DEPTH`; names the type at fault.
+        ValueError: it is not; names the type at fault.
     """
     try:
-        raw = pack_value(given)
+        return pack_value(given)
     except LocalProtocolError as error:
         try:
-            raw = pack_value(_cleaned(msgspec.to_builtins(given, str_keys=True), 0))
+            return pack_value(_cleaned(msgspec.to_builtins(given, str_keys=True), 0))
         except (LocalProtocolError, TypeError, ValueError, OverflowError, RecursionError):
             raise ValueError(f"{what} is {error}") from None
-    # Each level takes a byte at least, so a short value cannot be deep.
-    if len(bytes(raw)) > MAX_DEPTH and _deeper_than(MAX_DEPTH, raw):
-        raise ValueError(f"{what} is nested more than {MAX_DEPTH} levels deep")
-    return raw
 
 
 def fitting(raw: msgspec.Raw, limits: Limits) -> msgspec.Raw:
@@ -157,7 +151,7 @@ def fitting(raw: msgspec.Raw, limits: Limits) -> msgspec.Raw:
 
 
 def _cleaned(plain: Any, depth: int) -> Any:
-    if depth > MAX_DEPTH:
+    if depth > MAX_NESTING:
         raise RecursionError
     if isinstance(plain, str):
         return clean(plain, "text")
@@ -167,20 +161,3 @@ def _cleaned(plain: Any, depth: int) -> Any:
         return [_cleaned(item, depth + 1) for item in plain]
     return plain
 
-
-def _deeper_than(limit: int, raw: msgspec.Raw) -> bool:
-    try:
-        level = [msgspec.msgpack.decode(raw)]
-    except RecursionError:
-        return True
-    for _ in range(limit):
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                below.extend(item.values())
-            elif isinstance(item, list):
-                below.extend(item)
-        level = [item for item in below if isinstance(item, (dict, list))]
-        if not level:
-            return False
-    return True

@@ -389,6 +389,19 @@ def test_stop_in_the_middle_of_a_flood_never_tears_a_frame(tmp_path: Path) -> No
                 assert len(agent.of(Checkpoint)) == 1
 
 
+def test_stop_that_comes_as_the_agent_goes_to_sleep_is_not_lost(tmp_path: Path) -> None:
+    """A signal just before the system call that it should break is sent again."""
+    path = write_agent(tmp_path, "def main(): run.emit_text('x'); time.sleep(600)")
+    with ForkedAgents() as agents:
+        for _ in range(300):
+            with agents.start(f"{path}:main") as agent:
+                agent.hear(Events)
+                agent.cancel()
+                agent.hear_all()
+                assert agents.status() == 0
+                assert agent.was_cancelled
+
+
 def test_alarm_that_raises_in_a_blocked_send_does_not_tear_a_frame(start: StartAgent) -> None:
     """A time-out made of SIGALRM ends a report that blocks; what follows is legal."""
     agent = start(

@@ -68,7 +68,7 @@ class AgentUnderTest:
         """The next message of the agent; None at the end of the channel."""
         while not self._unread:
             try:
-                data = self.socket.recv(1 << 20)
+                data = self.socket.recv(1 << 16)
             except ConnectionResetError:
                 data = b""
             if not data:
