@@ -6,12 +6,11 @@ other side broke the rules, and the run is ended with reason ``protocol``.
 
 from typing import Final
 
-UNREADABLE: Final = (ValueError, RecursionError)
-"""What msgspec raises for bytes that it cannot read.
+import msgspec
 
-Its own `DecodeError` is a ValueError; so is the UnicodeDecodeError that it lets
-through for a text which is not UTF-8.
-"""
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that it cannot read: for a text that is not UTF-8,
+the second and not its own."""
 
 
 class ProtocolError(Exception):
