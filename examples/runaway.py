@@ -21,26 +21,37 @@ def _say_nothing(_role: str) -> None:
 
 
 def main(announce: Callable[[str], None] = _say_nothing, seconds: float = 60.0) -> None:
-    """Become the five processes; *announce* is called in each of them once it is in place."""
+    """Become the five processes; returns in the first of them when all are in place.
+
+    *announce* is called in each of the other four with its role.
+    """
     deadline = time.monotonic() + seconds
+    ready, in_place = os.pipe()
+
+    def report(role: str) -> None:
+        announce(role)
+        os.write(in_place, b".")
+
     _dig_in(deadline)
     if os.fork() == 0:
         os.setsid()
         _dig_in(deadline)
-        announce("session")
+        report("session")
         _stay()
     if os.fork() == 0:
         os.setsid()
         if os.fork():
             os._exit(0)
         _dig_in(deadline)
-        announce("daemon")
+        report("daemon")
         _stay()
     if os.fork() == 0:
         _dig_in(deadline)
-        announce("twin")
-        _be_twins(deadline, announce)
-    announce("root")
+        report("twin")
+        _be_twins(deadline, report)
+    up = 1
+    while up < MEMBERS:
+        up += len(os.read(ready, MEMBERS))
     print("runaway: five processes are up, and none of them means to go", flush=True)
 
 

@@ -10,5 +10,5 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 from examples import runaway
 
 tree = Tree()
-runaway.main(lambda role: None if role == "root" else tree.up(role), seconds_left())
+runaway.main(tree.up, seconds_left())
 tree.complete(runaway.MEMBERS - 1)
