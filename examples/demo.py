@@ -5,6 +5,7 @@ of agentctl: this program puts a marker into the agent's environment and looks f
 all of ``/proc``.  State goes to a temporary directory, which is removed.
 """
 
+import contextlib
 import os
 import secrets
 import select
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 RUNAWAY = Path(__file__).with_name("runaway.py")
@@ -39,14 +41,14 @@ def main() -> int:
 def stop_a_runaway() -> int:
     """Stop a run from outside; how many of its processes are left."""
     say("1. An agent that forks, hides and ignores SIGTERM. Another terminal stops it.")
-    run = start("demo")
-    print(f"   {len(alive())} processes carry its marker in /proc")
-    agentctl("ps")
-    agentctl("stop", "demo")
-    left = alive()
-    print(f"   {len(left)} processes carry its marker in /proc")
-    run.wait()
-    print(f"   the run's own command ended with {run.returncode}: 128 + 9, SIGKILL was needed")
+    with running("demo") as run:
+        print(f"   {len(alive())} processes carry its marker in /proc")
+        agentctl("ps")
+        agentctl("stop", "demo")
+        left = alive()
+        print(f"   {len(left)} processes carry its marker in /proc")
+        run.wait()
+        print(f"   the run's own command ended with {run.returncode}: 128 + 9, SIGKILL was needed")
     agentctl("show", "demo")
     return len(left)
 
@@ -54,11 +56,12 @@ def stop_a_runaway() -> int:
 def kill_the_supervisor() -> int:
     """Kill a run's supervisor; how many of the run's processes are left."""
     say("2. The same agent, and its supervisor is killed with SIGKILL.")
-    run = start("orphan")
-    watched = [os.pidfd_open(pid) for pid in alive()]
-    print(f"   {len(watched)} processes carry its marker in /proc\n\n$ kill -KILL {run.pid}")
-    run.kill()
-    run.wait()
+    with running("orphan") as run:
+        watched = [os.pidfd_open(pid) for pid in alive()]
+        print(f"   {len(watched)} processes carry its marker in /proc")
+        print(f"\n$ kill -KILL {run.pid}", flush=True)
+        run.kill()
+        run.wait()
     for descriptor in watched:
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
@@ -70,22 +73,24 @@ def kill_the_supervisor() -> int:
     return len(left)
 
 
-def start(name: str) -> "subprocess.Popen[bytes]":
-    """``agentctl run`` the runaway in the background; returns when its whole tree is up."""
-    python = os.path.relpath(sys.executable)
-    program = (python, os.path.relpath(RUNAWAY))
+@contextlib.contextmanager
+def running(name: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """``agentctl run`` the runaway in the background, its whole tree up; ends with the block."""
+    program = (os.path.relpath(sys.executable), os.path.relpath(RUNAWAY))
     arguments = ("run", "-q", "--name", name, "--term-grace", "1s", "--", *program)
     show(*arguments, "&")
-    run = subprocess.Popen(
+    with subprocess.Popen(
         command(*arguments),
         env={**os.environ, "DEMO_MARKER": MARKER},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-    )
-    assert run.stdout is not None
-    print(run.stdout.readline().decode(), end="", flush=True)
-    run.stdout.close()
-    return run
+    ) as run:
+        try:
+            assert run.stdout is not None
+            print(run.stdout.readline().decode(), end="", flush=True)
+            yield run
+        finally:
+            run.kill()
 
 
 def agentctl(*arguments: str) -> None:
