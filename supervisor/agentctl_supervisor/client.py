@@ -3,6 +3,9 @@
 It imports no event loop and starts no process.  It asks the supervisor that
 holds a run; where that one is dead it finishes its work (`recovery`), and where
 it does not answer it acts in its place (`outside_stop`).
+
+A stop by a supervisor that answers is the ordinary one, and imports nothing that
+only the others need: on a slow machine that is what it takes longest for.
 """
 
 import os
@@ -30,7 +33,7 @@ from agentctl_protocol.errors import ProtocolError
 from agentctl_protocol.framing import FrameBuffer, frame
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
-from agentctl_supervisor import log_watch, outside_stop, process_tree, recovery
+from agentctl_protocol.vocabulary import State
 from agentctl_supervisor.errors import AgentctlError, SupervisorGoneError
 from agentctl_supervisor.log_reader import LogReader
 from agentctl_supervisor.run_directory import Home, RunDirectory
@@ -80,7 +83,7 @@ class Client:
         reports = []
         for directory in self._open_home().runs():
             try:
-                report = recovery.current(directory)
+                report = _current(directory)
             except AgentctlError as error:
                 if on_damaged is not None:
                     on_damaged(error)
@@ -95,7 +98,7 @@ class Client:
         Raises:
             NoSuchRunError, AmbiguousRunError, DamagedRunError, StateDirectoryError.
         """
-        return recovery.current(self.directory(ref))
+        return _current(self.directory(ref))
 
     def directory(self, ref: str) -> RunDirectory:
         """Where run *ref* is kept.
@@ -156,12 +159,7 @@ class _Ending:
             over = self._over(already=attempt == 0)
             if over is not None:
                 return over
-            # The record follows the lock at once, unless the supervisor froze in between.
-            created = log_watch.wait_for(
-                os.fspath(self._directory.path),
-                lambda: created_record(self._directory),
-                PING_TIMEOUT_S,
-            )
+            created = created_record(self._directory) or self._await_created()
             if created is None or not answers(created.socket):
                 # Whether it is frozen is known only after half a second: `run_log` relies on it.
                 if created is not None and _dies(created):
@@ -179,11 +177,20 @@ class _Ending:
             hint=f"agentctl show {self._directory.id}",
         )
 
+    def _await_created(self) -> Created | None:
+        """The record follows the lock at once, unless the supervisor froze in between."""
+        from agentctl_supervisor.log_watch import wait_for
+
+        path = os.fspath(self._directory.path)
+        return wait_for(path, lambda: created_record(self._directory), PING_TIMEOUT_S)
+
     def _over(self, *, already: bool) -> StopOutcome | None:
         """The outcome, if the run is over or nobody holds it any more."""
         report = self._directory.read_report()
         if report is None and not self._directory.is_held():
-            report = recovery.recover(self._directory)
+            from agentctl_supervisor.recovery import recover
+
+            report = recover(self._directory)
         if report is None:
             return None
         return StopOutcome(report, already, report.processes.survivors == 0)
@@ -205,9 +212,11 @@ class _Ending:
         raise _SupervisorLeftError("its supervisor hung up")
 
     def _from_outside(self) -> StopOutcome:
+        from agentctl_supervisor.outside_stop import stop_from_outside
+
         request = self._request
         kill = isinstance(request, KillRequest)
-        done = outside_stop.stop_from_outside(
+        done = stop_from_outside(
             self._directory,
             kill=kill,
             term_grace_s=None if isinstance(request, KillRequest) else request.term_grace_s,
@@ -272,6 +281,16 @@ def converse(
                 return
 
 
+def _current(directory: RunDirectory) -> Report:
+    from agentctl_supervisor.recovery import current
+
+    report = current(directory)
+    if not report.finished and directory.read_intent() is not None:
+        # Its supervisor does not know it yet: it was frozen when somebody else stopped the run.
+        report = msgspec.structs.replace(report, state=State.STOPPING)
+    return report
+
+
 def created_record(directory: RunDirectory) -> Created | None:
     """The first record of the run's log, or None while there is none."""
     for record in LogReader(directory.path):
@@ -281,12 +300,15 @@ def created_record(directory: RunDirectory) -> Created | None:
 
 def _dies(created: Created) -> bool:
     """Whether the supervisor of *created* is dead, or is within the time of a ping."""
+    from agentctl_supervisor import process_tree
+    from agentctl_supervisor.outside_stop import wait_gone
+
     if created.boot_id != process_tree.boot_id():
         return True
     pidfd = process_tree.open_pidfd(created.supervisor)
     if pidfd is None:
         return True
     try:
-        return outside_stop.wait_gone([pidfd], PING_TIMEOUT_S)
+        return wait_gone([pidfd], PING_TIMEOUT_S)
     finally:
         os.close(pidfd)

@@ -14,16 +14,24 @@ import select
 import signal
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 import msgspec
 
 from agentctl_protocol.control import PING_TIMEOUT_S, Step
-from agentctl_protocol.records import ContainedRecord, Created, Stop
-from agentctl_protocol.report import Actor, LadderStep, Processes, Report, Survivor
+from agentctl_protocol.records import (
+    Answered,
+    ContainedRecord,
+    Created,
+    End,
+    Record,
+    RungRecord,
+    Stop,
+    SupervisorRecord,
+)
+from agentctl_protocol.report import Actor, Processes, Report, Survivor
 from agentctl_protocol.spawning import ProcessIdentity
-from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung, State
+from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
 from agentctl_supervisor import log_watch, process_tree
 from agentctl_supervisor.errors import SupervisorStuckError
 from agentctl_supervisor.log_reader import LogReader
@@ -36,6 +44,8 @@ KILL_SIGNAL: Final = signal.SIGUSR2
 """Tells a warden what `spawning.Kill` tells it."""
 
 _EMPTY_WITHIN_S: Final = 10.0
+_NEVER_WRITTEN: Final = 1 << 62
+"""Above every number of a record that is in a log."""
 _WARDEN_ALONE_S: Final = 1.0
 """How long the warden may sweep before its run's members are also killed one by one."""
 
@@ -69,36 +79,19 @@ def plan(contained: ContainedRecord, stop: Stop) -> list[Move]:
     return [kill] if stop.kill else [terminate, kill]
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """What was seen of a run while it was stopped from outside."""
-
-    ladder: tuple[LadderStep, ...]
-    processes: Processes
-    survivors: tuple[Survivor, ...]
-    ended_at: datetime
+Seen: TypeAlias = tuple[int, SupervisorRecord]
+"""Wall time in nanoseconds, and what a supervisor would have written down then."""
 
 
-def told(report: Report, stop: Stop, seen: Seen) -> Report:
-    """*report*, that of the log so far, with *stop* and what was *seen*: for people.
+def told(fold: Fold, seen: Sequence[Seen]) -> Report:
+    """The report of *fold*, that of the log so far, with what was *seen* since: for people.
 
-    What the log had decided before stays decided; the holder will say the same.
+    The records are those which the holder would have appended, and the same fold
+    judges them, so that what the log had decided before stays decided.
     """
-    decided = report.result is not None
-    gone = not seen.survivors
-    began = report.started_at or report.created_at
-    return msgspec.structs.replace(
-        report,
-        state=State.FINISHED if gone else State.STOPPING,
-        result=report.result if decided else stop.result,
-        reason=report.reason if decided else stop.reason,
-        detail=report.detail if decided else stop.detail,
-        actor=report.actor if decided else stop.actor,
-        ladder=report.ladder + seen.ladder,
-        processes=seen.processes,
-        survivor_list=seen.survivors,
-        ended_at=report.ended_at or (seen.ended_at if gone else None),
-        duration_s=(seen.ended_at - began).total_seconds() if gone else None,
-    )
+    for number, (time_ns, body) in enumerate(seen):
+        fold.apply(Record(_NEVER_WRITTEN + number, time_ns, By.SUPERVISOR, body))
+    return fold.report()
 
 
 class OutsideStop(msgspec.Struct, frozen=True):
@@ -150,8 +143,9 @@ def stop_from_outside(
     for record in LogReader(directory.path):
         fold.apply(record)
     with _Grip(contained) as grip:
-        seen = grip.climb(plan(contained, wanted), on_step)
-    return OutsideStop(told(fold.report(), stop, seen), not seen.survivors)
+        decided: Seen = (time.time_ns(), stop)
+        report = told(fold, [decided, *grip.climb(plan(contained, wanted), on_step)])
+    return OutsideStop(report, report.processes.survivors == 0)
 
 
 class _Grip:
@@ -171,24 +165,24 @@ class _Grip:
             if pidfd is not None:
                 os.close(pidfd)
 
-    def climb(self, moves: Sequence[Move], on_step: Callable[[Step], None]) -> Seen:
-        ladder: list[LadderStep] = []
+    def climb(self, moves: Sequence[Move], on_step: Callable[[Step], None]) -> list[Seen]:
+        seen: list[Seen] = []
         killed = 0
         for move in moves:
             alive = len(self._look())
-            if not alive and ladder:
+            if not alive and seen:
                 break
+            seen.append((time.time_ns(), RungRecord(step=move.rung, processes=alive)))
             on_step(Step(step=move.rung, processes=alive, left_s=move.wait_s))
-            at = datetime.now(UTC)
-            empty = self._make(move)
-            answered = "yes" if empty else "no"
-            ladder.append(LadderStep(move.rung, at, answered))
+            answered = "yes" if self._make(move) else "no"
+            seen.append((time.time_ns(), Answered(step=move.rung, how=answered)))
             on_step(Step(answered=answered))
             if move.rung is Rung.SIGKILL:
                 killed = alive
-        survivors = tuple(Survivor(who.pid, self._known[who]) for who in self._look())
-        counts = Processes(len(self._known), killed - len(survivors), len(survivors))
-        return Seen(tuple(ladder), counts, survivors, datetime.now(UTC))
+        left = tuple(Survivor(who.pid, self._known[who]) for who in self._look())
+        counts = Processes(len(self._known), max(killed - len(left), 0), len(left))
+        seen.append((time.time_ns(), End(processes=counts, survivors=left)))
+        return seen
 
     def _make(self, move: Move) -> bool:
         """Executes *move*; whether the tree was empty in time."""

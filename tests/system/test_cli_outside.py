@@ -4,24 +4,27 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from agentctl_protocol.records import ContainedRecord, Stop
-from agentctl_protocol.report import Actor, Report
+from agentctl_protocol.records import Answered, ContainedRecord, End, Exit, Record, RungRecord, Stop
+from agentctl_protocol.report import Actor, Processes
 from agentctl_protocol.spawning import ProcessIdentity
-from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung, State
+from agentctl_protocol.spec import RunSpec
+from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung, State
 from agentctl_supervisor.log_reader import LogReader
 from agentctl_supervisor.outside_stop import (
     KILL_SIGNAL,
     TERMINATE_SIGNAL,
     Move,
-    Seen,
     plan,
     told,
     wait_gone,
 )
-from agentctl_testkit import AgentctlHome, alive, is_alive, wait_until_gone
+from agentctl_supervisor.reconcile import Fold
+from agentctl_testkit import AgentctlHome, is_alive, wait_until_gone
+from agentctl_testkit_cli import SLEEPER, Foregrounds, freeze
 
 _STOP = Stop(
     result=Result.STOPPED,
@@ -60,23 +63,28 @@ def test_a_kill_uses_all_that_holds_the_run(containment: Containment, cgroup: st
 
 def test_what_the_log_had_decided_stays_decided() -> None:
     """A run that had ended by itself is not said to have been stopped."""
-    from datetime import UTC, datetime
-
-    now = datetime.now(UTC)
-    done = Report(
-        id="r-abcdefgh",
-        state=State.RUNNING,
-        result=Result.FAILED,
-        reason=Reason.EXIT,
-        exit_code=3,
-        created_at=now,
-    )
-    from agentctl_protocol.report import Processes
-
-    report = told(done, _STOP, Seen((), Processes(seen=1), (), now))
+    fold = Fold("r-abcdefgh", RunSpec(argv=("x",)))
+    fold.apply(Record(1, 10**9, By.SUPERVISOR, Exit(code=3)))
+    report = told(fold, [(2 * 10**9, _STOP), (3 * 10**9, End(processes=Processes(seen=1)))])
     assert (report.result, report.reason, report.state) == (
         *(Result.FAILED, Reason.EXIT, State.FINISHED),
     )
+
+
+def test_what_is_told_has_the_rungs_that_were_seen() -> None:
+    """The log ends with the freezing; the person still gets the evidence."""
+    fold = Fold("r-abcdefgh", RunSpec(argv=("x",)))
+    report = told(
+        fold,
+        [
+            (10**9, _STOP),
+            (10**9, RungRecord(step=Rung.SIGKILL, processes=2)),
+            (2 * 10**9, Answered(step=Rung.SIGKILL, how="yes")),
+            (2 * 10**9, End(processes=Processes(seen=2, killed=2))),
+        ],
+    )
+    assert (report.result, report.processes.seen) == (Result.STOPPED, 2)
+    assert [(step.step, step.answered) for step in report.ladder] == [(Rung.SIGKILL, "yes")]
 
 
 def test_waiting_for_processes_ends_with_the_last_of_them() -> None:
@@ -93,45 +101,44 @@ def test_waiting_for_processes_ends_with_the_last_of_them() -> None:
         os.close(pidfd)
 
 
+@pytest.fixture
+def runs(home: AgentctlHome, marker: str) -> Iterator[Foregrounds]:
+    """Runs of this test."""
+    with Foregrounds(home, marker) as foregrounds:
+        yield foregrounds
+
+
 @pytest.fixture(params=["pid-namespace", "subreaper"])
-def frozen(
-    home: AgentctlHome, marker: str, request: pytest.FixtureRequest
-) -> "subprocess.Popen[bytes]":
+def frozen(runs: Foregrounds, request: pytest.FixtureRequest) -> "subprocess.Popen[bytes]":
     """A supervisor that is stopped while its run goes on."""
-    process = home.start(
-        *("run", "--name", "demo", "--term-grace", "300ms", "--"),
-        *("sh", "-c", "trap '' TERM; sleep 60 & echo up; while :; do sleep 0.1; done"),
-        environment={"AGENTCTL_TEST_MARKER": marker, "AGENTCTL_CONTAINMENT": request.param},
+    process = runs.up(
+        "trap '' TERM; sleep 60 & echo up; while :; do sleep 0.1; done",
+        *("--name", "demo", "--term-grace", "300ms"),
+        environment={"AGENTCTL_CONTAINMENT": request.param},
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"up\n"
-    process.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    freeze(process)
     return process
-
-
-def _of_the_run(marker: str, supervisor: "subprocess.Popen[bytes]") -> list[int]:
-    return [found.pid for found in alive(marker) if found.pid != supervisor.pid]
 
 
 @pytest.mark.parametrize("command", ["stop", "kill"])
 def test_a_frozen_supervisor_holds_up_no_stop(
-    home: AgentctlHome, frozen: "subprocess.Popen[bytes]", marker: str, command: str
+    home: AgentctlHome, runs: Foregrounds, frozen: "subprocess.Popen[bytes]", command: str
 ) -> None:
     """Everything of the run is gone, the supervisor is untouched, and one stop is in the log."""
     done = home.run(command, "demo", "--reason", "frozen")
 
     assert done.code == 0, done
     assert is_alive(frozen.pid)
-    assert _of_the_run(marker, frozen) == []
+    assert runs.left() == []
     assert "processes gone" in done.out
 
     frozen.send_signal(signal.SIGCONT)
     frozen.communicate(timeout=20)
-    assert frozen.returncode == 137
+    # The last rungs were seen by the client only, so that the supervisor cannot tell which it was.
+    assert frozen.returncode in (137, 143)
     report = home.run("show", "demo", "-o", "json").json()
     assert (report["result"], report["reason"]) == ("stopped", "user")
-    assert report["detail"] == "frozen"
+    assert "(frozen)" in report["detail"]
     records = [record.body for record in LogReader(home.root / "runs" / report["id"])]
     (stop,) = [body for body in records if isinstance(body, Stop)]
     assert stop.intent
@@ -139,28 +146,23 @@ def test_a_frozen_supervisor_holds_up_no_stop(
 
 
 def test_two_stops_of_a_frozen_run_are_one(
-    home: AgentctlHome, frozen: "subprocess.Popen[bytes]", marker: str
+    home: AgentctlHome, runs: Foregrounds, frozen: "subprocess.Popen[bytes]"
 ) -> None:
     """The second joins the first one's intent."""
     both = [home.start("stop", "demo") for _ in range(2)]
     for process in both:
         process.communicate(timeout=20)
         assert process.returncode == 0
-    assert _of_the_run(marker, frozen) == []
+    assert runs.left() == []
     frozen.send_signal(signal.SIGCONT)
     frozen.communicate(timeout=20)
 
 
 def test_a_dead_supervisors_run_is_finished_by_whoever_looks(
-    home: AgentctlHome, marker: str
+    home: AgentctlHome, marker: str, runs: Foregrounds
 ) -> None:
     """The run is gone within a second, and `show` tells that it is lost."""
-    process = home.start(
-        *("run", "--name", "demo", "--", "sh", "-c", "echo up; sleep 60"),
-        environment={"AGENTCTL_TEST_MARKER": marker},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"up\n"
+    process = runs.up(SLEEPER, "--name", "demo")
     process.kill()
     process.communicate()
     assert wait_until_gone(marker, within_s=1.0) == []

@@ -7,11 +7,19 @@ from datetime import UTC, datetime
 from typing import Final
 
 from agentctl_protocol.records import Output
-from agentctl_protocol.report import Call, Report
+from agentctl_protocol.report import Call, Limit, Report
 from agentctl_protocol.vocabulary import Result
 from agentctl_supervisor.cli.durations import show_duration
 from agentctl_supervisor.cli.terminal import clip, line_width, out, out_json, plain, width
-from agentctl_supervisor.cli.wording import RUNG_WORDS, by_whom, called, gone, outcome, took
+from agentctl_supervisor.cli.wording import (
+    RUNG_WORDS,
+    by_whom,
+    called,
+    gone,
+    outcome,
+    show_size,
+    took,
+)
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.log_reader import LogReader
@@ -62,7 +70,7 @@ def _facts(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
     if report.tags:
         yield "tags", "  ".join(f"{key}={value}" for key, value in report.tags.items())
     yield "time", _time(report, now)
-    if report.detail:
+    if report.detail and report.result is not Result.SUCCEEDED:
         yield "why", report.detail
     if report.error:
         yield "error", report.error
@@ -74,9 +82,8 @@ def _facts(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
         yield "LEFT", f"{survivor.pid} {survivor.command}"
     yield from _products(report)
     yield "sandbox", ", ".join((f"{report.sandbox}:", *report.layers)).replace(":,", ":", 1)
-    limits = ", ".join(f"{limit.name} {limit.value:g} ({limit.origin})" for limit in report.limits)
-    if limits:
-        yield "limits", limits
+    if report.limits:
+        yield "limits", ", ".join(_limit(limit) for limit in report.limits)
     yield "log", _log(report)
 
 
@@ -140,9 +147,18 @@ def _calls(calls: Sequence[Call]) -> Iterator[tuple[str, str]]:
         yield "call", f"{text}: {call.error}" if call.error else text
 
 
+def _limit(limit: Limit) -> str:
+    is_size = limit.name in ("output", "memory", "disk")
+    value = show_size(int(limit.value)) if is_size else f"{limit.value:g}"
+    if limit.name in ("time", "cpu", "idle"):
+        value = show_duration(limit.value)
+    return f"{limit.name} {value} ({limit.origin})"
+
+
 def _log(report: Report) -> str:
     log = report.log
-    text = f"{log.events} events, {log.bytes} bytes; output {report.output_bytes} bytes"
+    text = f"{log.events} events, {show_size(log.bytes)}"
+    text += f"; output {show_size(report.output_bytes)}"
     if log.torn_bytes:
         text += f"; {log.torn_bytes} bytes torn off"
     if report.dropped_bytes:
@@ -179,5 +195,5 @@ def last_lines(directory: RunDirectory) -> list[str]:
             kept += len(record.body.data)
             while kept - len(pieces[0]) >= _LAST_BYTES:
                 kept -= len(pieces.popleft())
-    text = b"".join(pieces).decode("utf-8", "replace")
-    return text.replace("\r\n", "\n").split("\n")[-_LAST_LINES - 1 :] if text.strip() else []
+    text = b"".join(pieces).decode("utf-8", "replace").replace("\r\n", "\n").rstrip("\n")
+    return text.split("\n")[-_LAST_LINES:] if text else []

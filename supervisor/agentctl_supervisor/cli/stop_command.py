@@ -124,7 +124,7 @@ def _tell(result: StopOutcome) -> None:
         out(sentence(result))
     except OSError:
         # Nobody listens; the other runs are to be stopped all the same.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
 
 
 def sentence(result: StopOutcome) -> str:

@@ -14,6 +14,7 @@ RUNG_WORDS: Final = {
     Rung.SIGTERM: "SIGTERM",
     Rung.SIGKILL: "SIGKILL",
 }
+_SAID: Final = frozenset({Reason.EXIT, Reason.SIGNAL})
 _LIMIT_WORDS: Final = {Reason.CPU: "CPU time limit", Reason.PIDS: "process limit"}
 
 
@@ -70,6 +71,18 @@ def gone(processes: Processes) -> str:
     return f"{dead} of {processes.seen} {noun} gone"
 
 
+def show_size(count: int) -> str:
+    """*count* bytes for people: ``512 bytes``, ``10 KiB``, ``1.5 GiB``."""
+    if count < 1024:
+        return f"{count} bytes"
+    size, unit = count / 1024, "KiB"
+    for bigger in ("MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, bigger
+    return f"{size:.1f}".removesuffix(".0") + f" {unit}"
+
+
 def took(report: Report, now: datetime) -> float:
     """Seconds that the run has lasted, or lasted in all."""
     if report.duration_s is not None:
@@ -84,9 +97,10 @@ def summary(report: Report, now: datetime) -> str:
     parts = [f"{called(report)} {outcome(report)}{by_whom(report)}"]
     if report.result is not Result.REFUSED:
         parts[0] += f" after {show_duration(took(report, now))}"
-    why = plain(report.detail or report.error)
-    if why:
+    why = plain(report.detail)
+    # Exit codes and signals stand in the outcome, and who stopped it beside it.
+    if why and report.result is not Result.STOPPED and report.reason not in _SAID:
         parts.append(why if len(why) <= 200 else why[:197] + "...")
-    if report.result is not Result.REFUSED:
+    if report.processes.seen or report.processes.survivors:
         parts.append(gone(report.processes))
     return ", ".join(parts)
