@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from agentctl_child import outcome, surroundings, target
 from agentctl_child.asyncio_mode import AsyncioMode
 from agentctl_child.bootstrap import BOOTSTRAP
+from agentctl_child.calls import one_line
 from agentctl_child.connection import EXIT_UNSUPERVISED, Connection
 from agentctl_child.mode import Mode, SyncMode, mode_for
 from agentctl_child.outcome import Outcome
@@ -35,6 +36,8 @@ def main(channel_fd: int) -> NoReturn:
     status = EXIT_UNSUPERVISED
     try:
         status = _Agent(channel_fd).live()
+    except BaseException as error:  # noqa: BLE001 - ours: the agent's own never gets here
+        sys.stderr.write(f"agentctl: internal error: {one_line(error)}\n")
     finally:
         # Whatever happened: no frame above this one may ever run in an agent's process.
         os._exit(status)

@@ -152,7 +152,8 @@ class Call:
             outcome = "cancelled"
         elif error is not None:
             outcome = "error"
-            text = outgoing.shortened(one_line(error), "error", _MAX_ERROR)
+            longest = min(_MAX_ERROR, connection.limits.piece)
+            text = outgoing.shortened(one_line(error), "error", longest)
         return CallFinished(
             call=self.id, outcome=outcome, result=self._result_for(connection), error=text
         )

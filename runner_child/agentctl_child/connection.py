@@ -178,7 +178,8 @@ class Connection:
             return
         frames = self._frames_of_queue() if self._queue else []
         # A frame each: the other end logs the bytes of a frame of one message as they are.
-        frames.extend(self._outgoing.send(message) for message in messages)
+        for message in messages:
+            frames.append(self._outgoing.send(message))
         self._last_send = time.monotonic()
         self._unsent += b"".join(frames)
         try:

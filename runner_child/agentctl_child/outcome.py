@@ -38,13 +38,14 @@ def of_value(value: Any, limits: outgoing.Limits) -> Outcome:
     try:
         raw = outgoing.value(value, "the returned value")
     except ValueError as error:
-        return _failure("TypeError", str(error))
+        return _failure("TypeError", str(error), limits)
     size = len(bytes(raw))
     if size > limits.payload:
         return _failure(
             "ValueError",
             f"the returned value has {size} bytes: at most {limits.payload} fit in a message;"
             " write it to a file and name that by run.artifact",
+            limits,
         )
     return Outcome(ResultMessage(value=raw), 0)
 
@@ -56,13 +57,13 @@ def of_exception(
     if is_stop and is_cancellation(error):
         return CANCELLED
     if isinstance(error, TargetError):
-        return _failure(error.kind, str(error), loading=True)
+        return _failure(error.kind, str(error), limits, loading=True)
     if isinstance(error, SystemExit) and not loading:
-        return _of_system_exit(error)
+        return _of_system_exit(error, limits)
     kind = type(error).__name__
     text = one_line(error).removeprefix(kind).removeprefix(": ")
     longest = min(MAX_TRACEBACK, limits.piece)
-    return _failure(kind, text, loading=loading, shown=_traceback_of(error, longest))
+    return _failure(kind, text, limits, loading=loading, shown=_traceback_of(error, longest))
 
 
 def is_cancellation(error: BaseException) -> bool:
@@ -73,20 +74,26 @@ def is_cancellation(error: BaseException) -> bool:
     return isinstance(error, kinds)
 
 
-def _of_system_exit(error: SystemExit) -> Outcome:
+def _of_system_exit(error: SystemExit, limits: outgoing.Limits) -> Outcome:
     if error.code is None or error.code == 0:
         return Outcome(ResultMessage(), 0)
     status = error.code & 0xFF if isinstance(error.code, int) else 1
-    return _failure("SystemExit", str(error.code), exit_status=status or 1)
+    return _failure("SystemExit", str(error.code), limits, exit_status=status or 1)
 
 
 def _failure(
-    kind: str, text: str, *, loading: bool = False, shown: str = "", exit_status: int = 1
+    kind: str,
+    text: str,
+    limits: outgoing.Limits,
+    *,
+    loading: bool = False,
+    shown: str = "",
+    exit_status: int = 1,
 ) -> Outcome:
     return Outcome(
         ErrorMessage(
             kind=outgoing.shortened(kind, "kind", outgoing.MAX_LABEL) or "Exception",
-            text=outgoing.shortened(text, "text", MAX_TEXT),
+            text=outgoing.shortened(text, "text", min(MAX_TEXT, limits.piece)),
             traceback=shown,
             loading=loading,
         ),

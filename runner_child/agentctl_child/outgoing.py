@@ -13,8 +13,8 @@ from agentctl_protocol.errors import LocalProtocolError
 from agentctl_protocol.framing import MAX_FRAME
 from agentctl_protocol.values import MAX_NESTING, pack_value
 
-#: Bytes of a message besides its texts and values: names of fields, lengths, ids.
-OVERHEAD: Final = 512
+#: Bytes of a message besides its long text or value: names, notes, an error's text.
+OVERHEAD: Final = 1 << 14
 MAX_LABEL: Final = 256
 MAX_NOTE: Final = 4096
 MAX_LOG_LINE: Final = 1 << 16
@@ -27,8 +27,8 @@ class Limits:
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = min(max_frame, MAX_FRAME)
-        #: Bytes that texts and values of one message may have.
-        self.payload = max(64, self.max_frame - OVERHEAD - 4 * MAX_LABEL)
+        #: Bytes that the long text or value of one message may have.
+        self.payload = self.max_frame - min(OVERHEAD, self.max_frame // 4)
         #: Characters of one text event: at most 256 KiB and a quarter of a frame.
         self.piece = max(16, min(MAX_TEXT_PIECE, self.payload // 16))
 
@@ -160,4 +160,3 @@ def _cleaned(plain: Any, depth: int) -> Any:
     if isinstance(plain, (list, tuple)):
         return [_cleaned(item, depth + 1) for item in plain]
     return plain
-

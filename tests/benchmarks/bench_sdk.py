@@ -4,8 +4,12 @@
 supervisor, no log.  The other end is this process, blocking in ``recv``.
 """
 
+import os
+import queue
+import socket
 import statistics
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from agentctl_child import run
 from agentctl_protocol.messages import Ask, CallFinished, Events, Ready, ResultMessage
 from agentctl_protocol.values import open_value
-from agentctl_testkit_sdk import AgentUnderTest, ForkedAgents
+from agentctl_testkit_sdk import AGENTS, AgentUnderTest, ForkedAgents
 
 ROUNDS: Final = 5000
 EVENTS: Final = 300_000
@@ -55,12 +59,6 @@ def emit_many() -> float:
     return EVENTS / (time.perf_counter() - before)
 
 
-def sleep() -> None:
-    """In the agent: be there to be stopped."""
-    run.emit_text("asleep")
-    time.sleep(60)
-
-
 def _hear_out(agent: AgentUnderTest) -> Any:
     # Leaner than `finish`: keeps nothing, since the other end is not what is measured.
     while True:
@@ -81,9 +79,37 @@ def _percentiles(times: list[float]) -> str:
     )
 
 
+def _bare_round_trips() -> list[float]:
+    """Microseconds of 90 bytes there and back, with a thread that reads: what the kernel takes."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        if os.fork() == 0:
+            ours.close()
+            while data := theirs.recv(1 << 16):
+                theirs.sendall(data)
+            os._exit(0)
+        theirs.close()
+        arrived: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+        def read() -> None:
+            for _ in range(ROUNDS):
+                arrived.put(ours.recv(1 << 16))
+
+        threading.Thread(target=read).start()
+        took = []
+        for _ in range(ROUNDS):
+            before = time.perf_counter()
+            ours.sendall(b"x" * 90)
+            arrived.get()
+            took.append((time.perf_counter() - before) * 1e6)
+    os.wait()
+    return took
+
+
 def main() -> None:
     """Print the table."""
     here = Path(__file__).resolve()
+    print(f"bare bytes there and back     us  {_percentiles(_bare_round_trips())}")
     with ForkedAgents() as agents:
         for label, name in (("sync", "ask_many"), ("asyncio", "ask_many_async")):
             with agents.start(f"{here}:{name}") as agent:
@@ -95,7 +121,7 @@ def main() -> None:
         started, stopped = [], []
         for _ in range(STARTS):
             before = time.perf_counter()
-            with agents.start(f"{here}:sleep") as agent:
+            with agents.start(f"{AGENTS / 'polite_sync.py'}:sleep") as agent:
                 agent.hear(Ready)
                 started.append((time.perf_counter() - before) * 1e3)
                 agent.hear(Events)

@@ -273,7 +273,9 @@ def test_stop_ends_an_ask_that_waits_for_its_verdict(start: StartAgent) -> None:
 
 def test_stop_inside_a_call_reports_it_as_cut_short(start: StartAgent) -> None:
     """A call that the stop interrupts is finished as cancelled."""
-    agent = start("def main():\n with run.tool_call('slow'): run.emit_text('in it'); time.sleep(60)")
+    agent = start(
+        "def main():\n with run.tool_call('slow'): run.emit_text('in it'); time.sleep(60)"
+    )
     agent.grant(agent.hear(Ask))
     agent.hear_text("in it")
     agent.cancel()
@@ -393,7 +395,7 @@ def test_stop_that_comes_as_the_agent_goes_to_sleep_is_not_lost(tmp_path: Path) 
     """A signal just before the system call that it should break is sent again."""
     path = write_agent(tmp_path, "def main(): run.emit_text('x'); time.sleep(600)")
     with ForkedAgents() as agents:
-        for _ in range(300):
+        for _ in range(100):
             with agents.start(f"{path}:main") as agent:
                 agent.hear(Events)
                 agent.cancel()

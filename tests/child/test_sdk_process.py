@@ -422,7 +422,7 @@ def test_interpreter_without_msgspec_says_so_over_the_channel() -> None:
 def test_interpreter_without_our_package_uses_the_one_beside_the_supervisor(
     tmp_path: Path,
 ) -> None:
-    """msgspec is all that the agent's interpreter needs; its import paths stay its own."""
+    """All that the agent's interpreter needs is msgspec; its import paths stay its own."""
     write_agent(tmp_path, "def main(): return [p for p in sys.path if 'runner_child' in p]")
     roots = "import sys; import msgspec; sys.path[:] = [p for p in sys.path if not"
     hidden = f"{roots} p.endswith(('runner_child', 'protocol'))]\n" + BOOTSTRAP
