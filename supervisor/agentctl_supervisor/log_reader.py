@@ -133,11 +133,12 @@ class LogReader:
             segment = _Segment(self, number, is_last=not numbers)
             try:
                 yield from segment.records()
+                if not numbers:
+                    numbers = [later for later in _segment_numbers(self.path) if later > number]
+                    if numbers:
+                        yield from segment.rest()
             finally:
                 segment.close()
-            if not numbers:
-                # A live writer may have begun another segment meanwhile.
-                numbers = [later for later in _segment_numbers(self.path) if later > number]
 
     # The rest is for the segments that are read one after the other.
 
@@ -225,6 +226,20 @@ class _Segment:
         while start is not None:
             start = yield from self._records_from(start)
 
+    def rest(self) -> Iterator[Record]:
+        """What a live writer had not written yet when this was read for the log's last segment.
+
+        It goes on to the next segment only after a whole record: whatever looked like the end,
+        or like a torn one, was read too early.
+        """
+        self._is_last = False
+        end, self._log.torn_bytes = self._log.end, 0
+        if end is None or end.segment != self._number:
+            return
+        start = end.offset or self._first_record()
+        while start is not None:
+            start = yield from self._records_from(start)
+
     def _records_from(self, start: int) -> Generator[Record, None, int | None]:
         """Good records that follow each other; returns where to go on behind a bad place."""
         take, unpack, crc32 = self._log.take, RECORD_HEADER.unpack_from, zlib.crc32
@@ -235,8 +250,6 @@ class _Segment:
             if len(window) - at < _HEADER_SIZE:
                 window, base, at = os.pread(self._fd, _WINDOW, offset), offset, 0
                 if not window:
-                    if self._was_overtaken():
-                        continue
                     self._settle(offset)
                     return None
             length, crc, end = 0, 0, len(window) + 1
@@ -323,8 +336,6 @@ class _Segment:
             return behind
         if budget.spent:
             self._skip_rest(offset, f"{bad.why}; too much like records to search it all")
-        elif self._was_overtaken():
-            return offset
         elif self._is_last and bad.is_torn:
             self._log.torn_bytes = size - offset
             self._settle(offset)
@@ -341,16 +352,6 @@ class _Segment:
 
     def _settle(self, offset: int) -> None:
         self._log.settle(self._number, offset, self._bytes_before)
-
-    def _was_overtaken(self) -> bool:
-        """Whether a live writer has gone on to the next segment since we listed them.
-
-        It does so only after a whole record: what looked like the end was read too early.
-        """
-        if not self._is_last or not (self._log.path / segment_name(self._number + 1)).exists():
-            return False
-        self._is_last = False
-        return True
 
     def _size(self) -> int:
         return os.fstat(self._fd).st_size

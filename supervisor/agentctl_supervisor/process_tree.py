@@ -58,9 +58,11 @@ def is_alive(identity: ProcessIdentity) -> bool:
 
 def open_pidfd(identity: ProcessIdentity) -> int | None:
     """A pidfd of this very process, or None if it is gone or a zombie.  The caller closes it."""
+    if not is_alive(identity):
+        return None
     try:
         pidfd = os.pidfd_open(identity.pid)
-    except (ProcessLookupError, ValueError, OverflowError):
+    except ProcessLookupError:
         return None
     # Now the number cannot come to mean another one unseen: if it does not mean this
     # process by now, the descriptor is not of it either.
@@ -87,9 +89,8 @@ def members(contained: ContainedRecord, *, with_init: bool = False) -> list[Proc
     """The processes of a run that are alive now, in the order of their numbers.
 
     In a pid namespace that is everything in it and in namespaces below it; in the fallback
-    the descendants of the warden.  Keepers, the warden and
-    (unless *with_init*) init, are not of the run.  Where the run has a
-    cgroup, everything in that too.
+    the descendants of the warden; where the run has a cgroup, everything in that too.  Its
+    keepers are not of the run: neither the warden nor, unless *with_init*, init.
     """
     found = set(_in_cgroup(contained.cgroup)) if contained.cgroup else set()
     if contained.containment is Containment.PID_NAMESPACE:
@@ -252,12 +253,11 @@ def _all_pids() -> list[int]:
 
 def _stat(pid: int) -> _Stat | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
+        text = _read(f"/proc/{pid}/stat")
         # The name, in brackets, may hold anything, brackets and spaces too.
         fields = text[text.rindex(b")") + 2 :].split()
         return _Stat(fields[0].decode(), int(fields[1]), int(fields[19]))
-    except (OSError, ValueError, IndexError):
+    except (ValueError, IndexError):
         return None
 
 

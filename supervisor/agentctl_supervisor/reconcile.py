@@ -404,5 +404,7 @@ def _limits(spec: RunSpec) -> tuple[Limit, ...]:
         limits.append(Limit("time", spec.time_s))
     if spec.output_bytes is not None:
         is_default = spec.output_bytes == DEFAULT_OUTPUT_BYTES
-        limits.append(Limit("output", spec.output_bytes, "default" if is_default else "spec"))
+        limits.append(
+            Limit("output", float(spec.output_bytes), "default" if is_default else "spec")
+        )
     return tuple(limits)

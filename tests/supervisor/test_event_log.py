@@ -1,4 +1,4 @@
-"""The writer of a log: what it promises while the disk is good, while it is full, and when killed."""
+"""The writer of a log: what it promises on a good disk, on a full one, and when killed."""
 
 import os
 import signal

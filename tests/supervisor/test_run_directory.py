@@ -140,7 +140,7 @@ import sys
 from agentctl_supervisor.errors import StateDirectoryError
 from agentctl_supervisor.run_directory import Home
 environ = {{"AGENTCTL_HOME": {str(state)!r}}}
-print(Home.open(environ, create=False).find({run.id!r}).read_spec().argv)
+print(Home.open(environ, create=False).find({run.id!r}).read_spec().argv[0])
 try:
     Home.open(environ, create=True)
 except StateDirectoryError as error:
@@ -154,7 +154,7 @@ except StateDirectoryError as error:
         check=False,
         timeout=60,
     )
-    assert done.stdout.splitlines() == ["('/bin/true',)", f"cannot write to {runs.runs_path}"]
+    assert done.stdout.splitlines() == ["/bin/true", f"cannot write to {runs.runs_path}"]
 
 
 # --- sockets ----------------------------------------------------------------
@@ -212,11 +212,12 @@ def test_the_xdg_runtime_directory_is_used_if_it_is_ours(tmp_path: Path) -> None
 
 def test_a_new_run_is_locked_and_has_its_spec(runs: Home) -> None:
     """Nobody can take it for one whose supervisor died."""
-    run = runs.create_run(RunSpec(argv=("/bin/echo", "hi"), tags={"k": "v"}))
+    spec = RunSpec(argv=["/bin/echo", "hi"], tags={"k": "v"})
+    run = runs.create_run(spec)
     assert is_run_id(run.id)
     assert run.locked_by_us
     assert RunDirectory(run.path).is_held()
-    assert run.read_spec() == RunSpec(argv=("/bin/echo", "hi"), tags={"k": "v"})
+    assert run.read_spec() == spec
 
 
 def test_values_of_the_environment_are_never_stored(runs: Home) -> None:
@@ -228,7 +229,7 @@ def test_values_of_the_environment_are_never_stored(runs: Home) -> None:
 
 def test_arguments_that_are_not_utf8_come_back(runs: Home) -> None:
     """An argument is bytes to the kernel, and the spec keeps them."""
-    argv = ("/bin/echo", os.fsdecode(b"\xff\xfe"), "\u00e9", '"\\ud800')
+    argv = ["/bin/echo", os.fsdecode(b"\xff\xfe"), "\u00e9", '"\\ud800']
     assert runs.create_run(RunSpec(argv=argv)).read_spec().argv == argv
 
 
