@@ -183,6 +183,18 @@ def test_each_top_folder_is_a_source_root_with_one_package() -> None:
         assert [entry.parent.name for entry in root.glob("*/__init__.py")] == [package]
 
 
+@pytest.mark.parametrize("package", list(PACKAGES))
+def test_the_tour_of_the_files_names_every_file(package: str) -> None:
+    """``docs/architecture.md`` has a line for each module, and none for a file that is gone."""
+    root = PACKAGES[package]
+    text = (REPOSITORY / "docs" / "architecture.md").read_text()
+    tour = text.partition(f"### {root.relative_to(REPOSITORY)}/\n")[2].partition("\n###")[0]
+
+    named = re.findall(r"^\| `([\w/]+\.py)` \|", tour, re.MULTILINE)
+
+    assert sorted(named) == sorted(str(path.relative_to(root)) for path in root.rglob("*.py"))
+
+
 def test_every_test_file_has_a_name_of_its_own() -> None:
     """Two files of one name would be one module to some tools."""
     names = [path.name for path in (REPOSITORY / "tests").rglob("test_*.py")]
