@@ -160,9 +160,11 @@ class _Ending:
             if over is not None:
                 return over
             created = created_record(self._directory) or self._await_created()
+            # Whether it is frozen is known only after that time, also when it refuses us at
+            # once: `run_log` relies on it.
+            deadline = time.monotonic() + PING_TIMEOUT_S
             if created is None or not answers(created.socket):
-                # Whether it is frozen is known only after half a second: `run_log` relies on it.
-                if created is not None and _dies(created):
+                if created is not None and _dies(created, deadline - time.monotonic()):
                     # Its lock is free by now, or another client is finishing its work.
                     if self._directory.wait_and_lock(_OTHERS_S):
                         self._directory.unlock()
@@ -298,8 +300,8 @@ def created_record(directory: RunDirectory) -> Created | None:
     return None
 
 
-def _dies(created: Created) -> bool:
-    """Whether the supervisor of *created* is dead, or is within the time of a ping."""
+def _dies(created: Created, within_s: float) -> bool:
+    """Whether the supervisor of *created* is dead, or is within *within_s* seconds."""
     from agentctl_supervisor import process_tree
     from agentctl_supervisor.outside_stop import wait_gone
 
@@ -309,6 +311,6 @@ def _dies(created: Created) -> bool:
     if pidfd is None:
         return True
     try:
-        return wait_gone([pidfd], PING_TIMEOUT_S)
+        return wait_gone([pidfd], max(within_s, 0.0))
     finally:
         os.close(pidfd)
