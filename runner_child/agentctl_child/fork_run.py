@@ -18,7 +18,7 @@ from agentctl_child.launch_request import Descriptors
 from agentctl_child.layers import Surroundings
 from agentctl_child.namespace_tree import NamespaceTree
 from agentctl_child.probe import namespaces_for
-from agentctl_child.refusal import CannotStartError, refused_by_system
+from agentctl_child.refusal import refused_by_system, refused_namespace
 from agentctl_child.sandbox import clone, prctl, rlimits, signals
 from agentctl_child.swept_tree import SweptTree
 from agentctl_child.tree import Tree
@@ -72,7 +72,9 @@ def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: in
         deadline = time.monotonic() + launch.deadline_s + DEADLINE_SLACK_S
     tree: Tree
     if launch.containment is Containment.PID_NAMESPACE:
-        tree = _fork_init(launch, agents, given.cgroup, keepers, own_pidfd, deadline)
+        tree = _fork_init(
+            launch, agents, given.cgroup, keepers, own_pidfd=own_pidfd, deadline=deadline
+        )
     else:
         tree = _fork_agent(launch, agents, given.cgroup, keepers)
     agents_report.close()
@@ -87,6 +89,7 @@ def _fork_init(
     agents: AgentDescriptors,
     cgroup: int | None,
     keepers: Keepers,
+    *,
     own_pidfd: int,
     deadline: float | None,
 ) -> NamespaceTree:
@@ -117,7 +120,7 @@ def _fork_init(
     try:
         pid, pidfd = clone.fork(namespaces, cgroup)
     except OSError as error:
-        raise _refused_fork(error, namespaces=True) from None
+        raise refused_namespace(error) from None
     if pid == 0:
         run_init(task)
     inits_words.close()
@@ -142,7 +145,7 @@ def _fork_agent(
     try:
         pid, pidfd = clone.fork(0, cgroup)
     except OSError as error:
-        raise _refused_fork(error, namespaces=False) from None
+        raise refused_by_system("the run cannot be forked", error) from None
     if pid == 0:
         become_agent(launch, agents, confinement)
     return SweptTree(pid, pidfd, children, cgroup)
@@ -159,13 +162,3 @@ def _seal(launch: Launch, keepers: Keepers) -> Seal | None:
     if not launch.sealed:
         return None
     return seal_against(os.getpid(), keepers.spawner, keepers.supervisor)
-
-
-def _refused_fork(error: OSError, *, namespaces: bool) -> CannotStartError:
-    if not namespaces:
-        return refused_by_system("the run cannot be forked", error)
-    return CannotStartError(
-        "sandbox",
-        f"this kernel or container refuses a new pid namespace: {error.strerror}",
-        hint="AGENTCTL_CONTAINMENT=subreaper names the weaker fallback; see `agentctl doctor`.",
-    )

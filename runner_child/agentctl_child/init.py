@@ -22,7 +22,7 @@ from agentctl_child.confinement import Confinement
 from agentctl_child.death_chain import DeathChain
 from agentctl_child.failpoints import reach
 from agentctl_child.reaping import Reaper
-from agentctl_child.refusal import CannotStartError, refused_by_system
+from agentctl_child.refusal import CannotStartError, refused_by_system, refused_namespace
 from agentctl_child.sandbox import descriptors, mounts, namespaces, prctl, signals
 from agentctl_protocol.spawning import (
     Deadline,
@@ -114,11 +114,7 @@ class _Init:
         try:
             enter_namespaces(task.uid, task.gid, own_user_namespace=task.own_user_namespace)
         except OSError as error:
-            raise CannotStartError(
-                "sandbox",
-                f"the pid namespace cannot be set up: {error.strerror} ({error})",
-                hint="See `agentctl doctor`.",
-            ) from None
+            raise refused_namespace(error) from None
         reach("init:mounted")
         # Init needs no more power than its agent, and shares its fate.  What keeps the
         # agent's hands off it is that it is not dumpable.

@@ -79,35 +79,26 @@ def _unified_cgroup() -> bytes:
 def read_back(outside: Surroundings, *, subreaper: bool, landlock: bool) -> tuple[str, ...]:
     """The layers around this process, compared with what its keepers saw ``outside``."""
     inside = observe()
-    layers = []
+    held = inside.permitted | inside.gainable
+    had = outside.permitted | outside.gainable
     contained = inside.pid_namespace != outside.pid_namespace
-    if contained:
-        layers.append(PID_NAMESPACE)
-    if inside.user_namespace != outside.user_namespace:
-        layers.append(USER_NAMESPACE)
-    if inside.mount_namespace != outside.mount_namespace:
-        layers.append(MOUNT_NAMESPACE)
-    if os.statvfs("/proc").f_flag & os.ST_RDONLY:
-        layers.append(READ_ONLY_PROC)
-    if inside.cgroup != outside.cgroup:
-        layers.append(CGROUP)
-    if subreaper:
-        layers.append(SUBREAPER)
-    if landlock:
-        layers.append(LANDLOCK)
     filtered = inside.seccomp == _FILTERING and outside.seccomp != _FILTERING
-    if filtered:
-        layers.append(SECCOMP)
-    if inside.no_new_privileges:
-        layers.append(NO_NEW_PRIVILEGES)
-    if not inside.permitted | inside.gainable:
-        layers.append(NO_CAPABILITIES)
-    elif (outside.permitted | outside.gainable) & ~(inside.permitted | inside.gainable):
-        layers.append(REDUCED_CAPABILITIES)
-    if inside.uid != outside.uid:
-        layers.append(OWN_UID)
-    if inside.uid != 0 and inside.process_limit != outside.process_limit:
-        layers.append(PROCESS_LIMIT)
-    if not (contained or filtered or (inside.uid != outside.uid and outside.uid == 0)):
-        layers.append(EXPOSED_KEEPERS)
-    return tuple(layers)
+    own_uid = inside.uid != outside.uid
+    limited = inside.uid != 0 and inside.process_limit != outside.process_limit
+    found = {
+        PID_NAMESPACE: contained,
+        USER_NAMESPACE: inside.user_namespace != outside.user_namespace,
+        MOUNT_NAMESPACE: inside.mount_namespace != outside.mount_namespace,
+        READ_ONLY_PROC: bool(os.statvfs("/proc").f_flag & os.ST_RDONLY),
+        CGROUP: inside.cgroup != outside.cgroup,
+        SUBREAPER: subreaper,
+        LANDLOCK: landlock,
+        SECCOMP: filtered,
+        NO_NEW_PRIVILEGES: inside.no_new_privileges,
+        NO_CAPABILITIES: not held,
+        REDUCED_CAPABILITIES: bool(held and had & ~held),
+        OWN_UID: own_uid,
+        PROCESS_LIMIT: limited,
+        EXPOSED_KEEPERS: not (contained or filtered or (own_uid and outside.uid == 0)),
+    }
+    return tuple(layer for layer, holds in found.items() if holds)

@@ -13,6 +13,7 @@ from typing import NoReturn
 import msgspec
 
 from agentctl_child.init import enter_namespaces
+from agentctl_child.refusal import why_no_namespace
 from agentctl_child.sandbox import clone, landlock, prctl, seccomp
 from agentctl_protocol.vocabulary import Containment
 
@@ -42,7 +43,7 @@ def find_out() -> Findings:
     try:
         pid, pidfd = clone.fork(namespaces)
     except OSError as error:
-        refused = f"a new pid namespace is refused: {error.strerror}"
+        refused = why_no_namespace(error)
         namespaces = 0
         pid, pidfd = clone.fork()
     if pid == 0:
@@ -63,7 +64,7 @@ def _try(question: int, uid: int, gid: int, namespaces: int) -> NoReturn:
             try:
                 enter_namespaces(uid, gid, own_user_namespace=bool(namespaces & clone.NEW_USER))
             except OSError as error:
-                refused = f"it cannot be set up: {error.strerror}"
+                refused = why_no_namespace(error)
         sealed = _can_seal()
     finally:
         os.write(question, msgspec.json.encode(Findings(refused, sealed)))

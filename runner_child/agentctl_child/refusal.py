@@ -41,6 +41,29 @@ def refused_by_system(what: str, error: OSError) -> CannotStartError:
     )
 
 
+def why_no_namespace(error: OSError) -> str:
+    """Why this machine gives us no pid namespace, with what usually is behind the number."""
+    behind = {
+        errno.ENOSPC: "the limit on namespaces is reached or zero (sysctl user.max_*_namespaces)",
+        errno.EPERM: "user namespaces are switched off here, or the container forbids them",
+        errno.EACCES: "user namespaces are restricted here (AppArmor, on Ubuntu)",
+        errno.EINVAL: "this kernel was built without them",
+    }
+    where = f" of {error.filename}" if error.filename else ""
+    said = f"{error.strerror}{where}"
+    known = behind.get(error.errno or 0)
+    return f"{known} ({said})" if known else said
+
+
+def refused_namespace(error: OSError) -> CannotStartError:
+    """A pid namespace was asked for and is not to be had."""
+    return CannotStartError(
+        "sandbox",
+        f"no pid namespace for the run: {why_no_namespace(error)}",
+        hint="AGENTCTL_CONTAINMENT=subreaper names the weaker fallback; see `agentctl doctor`.",
+    )
+
+
 def refused_working_directory(path: bytes, error: OSError) -> CannotStartError:
     """The run's working directory is missing, or closed to it."""
     return CannotStartError(

@@ -80,21 +80,25 @@ def test_a_whole_tree_dies_with_any_keeper(
         assert wait_until_gone(marker, run.run, within_s=1.0) == []
 
 
-@pytest.mark.parametrize("victim", VICTIMS)
-@pytest.mark.parametrize(
-    ("containment", "step"),
-    [
-        *(
-            pytest.param(Containment.PID_NAMESPACE, step, marks=needs(Capability.PID_NAMESPACE))
-            for step in (*WARDEN_STEPS, *INIT_STEPS)
-        ),
-        *((Containment.SUBREAPER, step) for step in (*WARDEN_STEPS, *AGENT_STEPS)),
-    ],
-)
+def _steps() -> Iterator[object]:
+    """Each step with the supervisor's death and another's; with all when asked to be thorough."""
+    for containment, steps in (
+        (CONTAINMENTS[0], (*WARDEN_STEPS, *INIT_STEPS)),
+        (CONTAINMENTS[1], (*WARDEN_STEPS, *AGENT_STEPS)),
+    ):
+        for number, step in enumerate(steps):
+            others = VICTIMS[1:] if RANDOM_ROUNDS > 10 else [VICTIMS[1 + number % 3]]
+            for victim in ("supervisor", *others):
+                marks = needs(Capability.PID_NAMESPACE) if containment is CONTAINMENTS[0] else ()
+                kind = list(Containment)[CONTAINMENTS.index(containment)]
+                yield pytest.param(kind, step, victim, marks=marks)
+
+
+@pytest.mark.parametrize(("containment", "step", "victim"), list(_steps()))
 def test_a_death_at_every_step_of_the_spawn(
     containment: Containment,
-    victim: str,
     step: str,
+    victim: str,
     supervisor: subprocess.Popen[bytes],
     marker: str,
 ) -> None:

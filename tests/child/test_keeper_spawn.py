@@ -3,6 +3,8 @@
 import os
 import signal
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -403,3 +405,26 @@ def test_spawner_is_single_threaded_and_untouchable(spawner: SpawnerStandIn) -> 
     assert len(os.listdir(f"/proc/{pid}/task")) == 1
     assert os.stat(f"/proc/{pid}/mem").st_uid == 0
     assert stat.S_IMODE(os.stat(f"/proc/{pid}/mem").st_mode) == 0o600
+
+
+@needs(Capability.USER_NAMESPACE)
+def test_refuses_a_weaker_containment_than_was_asked_for() -> None:
+    """Without pid namespaces the spawner says so at once, and such a run is refused in words."""
+    program = (
+        "from agentctl_testkit_spawner import SpawnerStandIn\n"
+        "with SpawnerStandIn() as spawner:\n"
+        "    print(spawner.ready.pid_namespace)\n"
+        "    print(spawner.launch('/bin/true').refused().detail)\n"
+    )
+    # A user namespace has limits of its own: in this one there are no pid namespaces.
+    forbid = 'echo 0 >/proc/sys/user/max_pid_namespaces && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "-U", "-r", "sh", "-c", forbid, "sh", sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "support")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    why, detail = done.stdout.splitlines()
+    assert why.startswith("the limit on namespaces is reached")
+    assert detail == f"no pid namespace for the run: {why}"

@@ -161,28 +161,37 @@ def _wait_for_state(marker: str, state: str) -> None:
         os.sched_yield()
 
 
+@pytest.mark.parametrize("order", [Kill(), Terminate()])
 @pytest.mark.parametrize(
-    "delay",
+    ("containment", "step"),
     [
-        "decoded",
-        "cloned",
-        "contained",
-        "started",
-        "mounted",
-        "confined",
-        "forked",
-        "descriptors",
-        "reported",
+        *(
+            pytest.param(Containment.PID_NAMESPACE, step, marks=needs(Capability.PID_NAMESPACE))
+            for step in (
+                "warden:decoded",
+                "warden:contained",
+                "init:started",
+                "init:mounted",
+                "init:confined",
+                "init:forked",
+            )
+        ),
+        *(
+            (Containment.SUBREAPER, step)
+            for step in (
+                "warden:decoded",
+                "warden:contained",
+                "agent:descriptors",
+                "agent:reported",
+            )
+        ),
     ],
 )
-@pytest.mark.parametrize("order", [Kill(), Terminate()])
-@both
 def test_an_order_at_every_step_of_the_spawn(
-    containment: Containment, order: Kill | Terminate, delay: str, marker: str
+    containment: Containment, step: str, order: Kill | Terminate, marker: str
 ) -> None:
     """A run can be stopped before its agent's first instruction, at any step."""
-    steps = ",".join(f"{who}:{delay}=0.05" for who in ("warden", "init", "agent"))
-    with SpawnerStandIn(env={"AGENTCTL_FAILPOINTS": steps}) as spawner:
+    with SpawnerStandIn(env={"AGENTCTL_FAILPOINTS": f"{step}=0.05"}) as spawner:
         run = spawner.launch(
             "sleep", "1000", env={"AGENTCTL_TEST_MARKER": marker}, containment=containment
         )

@@ -53,7 +53,7 @@ def syscall(what: str, number: int, *arguments: object) -> int:
 
 
 def prctl(what: str, option: int, *arguments: object) -> int:
-    """Ask the kernel about this process, or tell it; missing arguments are 0, as many options demand."""
+    """Ask or tell the kernel about this process; missing arguments are 0, as it often demands."""
     words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
     words += [ctypes.c_ulong(0)] * (4 - len(words))
     return _checked(_prctl(option, *words), what)
