@@ -24,7 +24,7 @@ from agentctl_supervisor.outside_stop import (
 )
 from agentctl_supervisor.reconcile import Fold
 from agentctl_testkit import AgentctlHome, is_alive, wait_until_gone
-from agentctl_testkit_cli import SLEEPER, Foregrounds, freeze
+from agentctl_testkit_cli import SLEEPER, STUBBORN, Foregrounds, freeze
 
 _STOP = Stop(
     result=Result.STOPPED,
@@ -174,3 +174,21 @@ def test_a_dead_supervisors_run_is_finished_by_whoever_looks(
     report = home.run("show", "demo", "-o", "json").json()
     assert (report["result"], report["reason"]) == ("lost", "supervisor_died")
     assert report["processes"]["survivors"] == 0
+
+
+def test_a_supervisor_that_freezes_during_a_stop_holds_it_up_no_more(
+    home: AgentctlHome, runs: Foregrounds
+) -> None:
+    """Who waits for the end notices the silence, and ends the run in the supervisor's place."""
+    process = runs.up(STUBBORN, "--name", "demo", "--term-grace", "1h")
+    stopping = home.start("stop", "demo", "--term-grace", "1h")
+    assert stopping.stderr is not None
+    assert b"SIGTERM" in stopping.stderr.readline()
+    freeze(process)
+    hasty = home.run("stop", "demo", "--term-grace", "100ms")
+    stopping.communicate(timeout=20)
+
+    assert (hasty.code, stopping.returncode) == (0, 0)
+    assert runs.left() == []
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=20)
