@@ -66,11 +66,11 @@ class LogWriter:
         self._header = segment_header(run_id)
         # Held while the set of open segments changes, never during a sync or a write.
         self._segments_lock = threading.Lock()
-        # One sync at a time: only a sync and close() close descriptors.
+        # One sync at a time; descriptors are closed by its holder only.
         self._sync_lock = threading.Lock()
         self._retired: list[int] = []
         self._synced_seq = 0
-        self._directories_synced = False
+        self._names_synced = False
         self._earlier_bytes = 0
         self._broken = ""
         self._sync_failed = ""
@@ -156,33 +156,11 @@ class LogWriter:
         Raises:
             LogFullError: the disk did not take it.
         """
-        with self._sync_lock:
-            with self._segments_lock:
-                # The number before the descriptors: what is below it is in one of these.
-                last = self.next_seq - 1
-                current, retired = self._fd, tuple(self._retired)
-                directories_synced = self._directories_synced
-                self._directories_synced = True
-            if current < 0:
-                return self._synced_seq
-            if self._sync_failed:
-                raise LogFullError(self._sync_failed)
-            try:
-                for fd in (*retired, current):
-                    os.fdatasync(fd)
-                if not directories_synced:
-                    self._sync_names()
-            except OSError as error:
-                # The kernel marks the lost pages clean (fsync(2), since 4.13 told once): a
-                # second try would succeed without having written anything.
-                self._sync_failed = f"{self.run_id}: its log is not on the disk: {error.strerror}"
-                raise LogFullError(self._sync_failed) from None
-            with self._segments_lock:
-                del self._retired[: len(retired)]
-            for fd in retired:
-                os.close(fd)
-            self._synced_seq = last
-            return last
+        try:
+            with self._sync_lock:
+                return self._sync_open_segments()
+        finally:
+            self._reap_if_closed()
 
     def use_reserve(self) -> None:
         """Give back the room that was kept, so that the records of the run's end fit."""
@@ -192,14 +170,13 @@ class LogWriter:
             pass  # given back before, or a disk on which nothing can be freed
 
     def close(self) -> None:
-        """Close the log; what was appended stays.  Does not sync."""
-        with self._sync_lock, self._segments_lock:
-            for fd in (*self._retired, self._fd):
-                if fd >= 0:
-                    os.close(fd)
-            self._retired.clear()
+        """Close the log; what was appended stays.  Neither syncs nor waits for a sync."""
+        with self._segments_lock:
+            if self._fd >= 0:
+                self._retired.append(self._fd)
             self._fd = -1
             self._broken = "it is closed"
+        self._reap_if_closed()
         self.use_reserve()
 
     def _write(self, data: bytes) -> None:
@@ -240,7 +217,7 @@ class LogWriter:
             self._segment = number
             self._earlier_bytes += self._size
             self._size = 0
-            self._directories_synced = False
+            self._names_synced = False
 
     def _continue(self, end: LogEnd) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -265,6 +242,46 @@ class LogWriter:
             os.posix_fallocate(fd, 0, RESERVE_BYTES)
         finally:
             os.close(fd)
+
+    def _sync_open_segments(self) -> int:
+        with self._segments_lock:
+            # The number before the descriptors: what is below it is in one of these.
+            last = self.next_seq - 1
+            current, retired = self._fd, tuple(self._retired)
+            names_synced = self._names_synced
+            self._names_synced = True
+        if current < 0:
+            return self._synced_seq
+        if self._sync_failed:
+            raise LogFullError(self._sync_failed)
+        try:
+            for fd in (*retired, current):
+                os.fdatasync(fd)
+            if not names_synced:
+                self._sync_names()
+        except OSError as error:
+            # The kernel marks the lost pages clean (fsync(2), since 4.13 told once): a
+            # second try would succeed without having written anything.
+            self._sync_failed = f"{self.run_id}: its log is not on the disk: {error.strerror}"
+            raise LogFullError(self._sync_failed) from None
+        with self._segments_lock:
+            del self._retired[: len(retired)]
+        for fd in retired:
+            os.close(fd)
+        self._synced_seq = last
+        return last
+
+    def _reap_if_closed(self) -> None:
+        """Close a closed log's descriptors; a sync that still uses them does it when it is done."""
+        if self._fd >= 0 or not self._sync_lock.acquire(blocking=False):
+            return
+        try:
+            with self._segments_lock:
+                for fd in self._retired:
+                    os.close(fd)
+                self._retired.clear()
+        finally:
+            self._sync_lock.release()
 
     def _sync_names(self) -> None:
         for entry in os.scandir(self.path):

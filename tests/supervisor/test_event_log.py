@@ -190,6 +190,38 @@ def test_appends_and_rotations_go_on_while_a_sync_blocks(
     writer.close()
 
 
+def test_closing_does_not_wait_for_a_sync(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a run waits for no disk; the descriptors go when the sync is done."""
+    writer = LogWriter(path, RUN_ID, segment_bytes=100)
+    for n in range(5):
+        writer.append(output(f"record {n}"))
+    entered, leave = threading.Event(), threading.Event()
+    synced: list[int] = []
+
+    def slow(fd: int) -> None:
+        entered.set()
+        assert leave.wait(30)
+        os.fstat(fd)
+        synced.append(fd)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    thread = threading.Thread(target=writer.sync)
+    thread.start()
+    assert entered.wait(30)
+    writer.close()
+    leave.set()
+    thread.join(30)
+    assert len(synced) == 5
+    assert not [fd for fd in os.listdir("/proc/self/fd") if _is_in(path, fd)]
+
+
+def _is_in(path: Path, fd: str) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}").startswith(str(path))
+    except OSError:
+        return False
+
+
 def test_a_failed_sync_is_never_forgotten(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel tells of lost pages once; a second sync must not call them safe."""
     writer = LogWriter(path, RUN_ID)
