@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from agentctl_child import outcome, surroundings, target
-from agentctl_child.asyncio_mode import AsyncioMode
 from agentctl_child.bootstrap import BOOTSTRAP
 from agentctl_child.calls import one_line
 from agentctl_child.connection import EXIT_UNSUPERVISED, Connection
@@ -60,6 +59,10 @@ class _Agent:
         self._connection.greet()
         start = self._connection.wait_for_start()
         supervision.attach(self._connection, start)
+        # The last of our own imports, 50 ms unless a spawner had time for it: only now, so that
+        # no other run waits for it, and before the agent's paths, so that it is Python's own.
+        import agentctl_child.asyncio_mode  # noqa: F401
+
         surroundings.prepare_python(start.target, start.paths)
         ended = self._run(start.target)
         if supervision.connection() is None:
@@ -96,6 +99,8 @@ class _Agent:
         value = self._mode.call(function, arguments)
         if inspect.iscoroutine(value):
             # A decorator had hidden what kind of function it is.
+            from agentctl_child.asyncio_mode import AsyncioMode
+
             self._use(AsyncioMode(self._interruption))
             value = self._mode.call(lambda: value, ())
         return value

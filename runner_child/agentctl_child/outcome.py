@@ -1,6 +1,5 @@
 """How the agent's function ended, as a message and an exit status.  Pure decisions."""
 
-import asyncio
 import os
 import traceback
 from types import TracebackType
@@ -18,7 +17,8 @@ MAX_TEXT: Final = 2000
 MAX_TRACEBACK: Final = 1 << 16
 _OWN_FOLDERS: Final = (
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
-    os.path.dirname(os.path.abspath(asyncio.__file__)) + os.sep,
+    # asyncio's, without importing it: the standard library is one directory.
+    os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "asyncio") + os.sep,
     "<frozen importlib",
 )
 

@@ -127,7 +127,7 @@ class Spawner:
 
     def _use_idle_time(self) -> None:
         # Half of all agents want it, and it takes 50 ms.
-        import asyncio  # noqa: F401
+        import agentctl_child.asyncio_mode  # noqa: F401
 
         gc.freeze()
         self.idle_work = False
