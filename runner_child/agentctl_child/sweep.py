@@ -27,8 +27,6 @@ from agentctl_protocol.spawning import ProcessIdentity
 PATIENCE_S: Final = 10.0
 #: A tracer inside can take a SIGSTOP from its tracee; then it is killed unstopped.
 _MOST_STOP_PASSES: Final = 50
-#: Reading a list of children is not atomic: a process that hops while it is read may be missed.
-_EMPTY_LOOKS: Final = 3
 _WAIT_S: Final = 0.02
 
 
@@ -45,13 +43,17 @@ def children_of(pid: int) -> list[int]:
 
 
 def descendants(root: int, keep: Collection[int] = ()) -> Iterator[int]:
-    """Every descendant of ``root``, parents first, without ``keep`` and what is below them."""
+    """Every descendant of ``root``, parents first, without ``keep`` and what is below them.
+
+    Of brothers, the latest first: who hops from parent to parent is at the end of the
+    list, behind the corpses of what it was before, and gone in a moment.
+    """
     seen = {root, *keep}
     level = [root]
     while level:
         below = []
         for parent in level:
-            for child in children_of(parent):
+            for child in reversed(children_of(parent)):
                 if child not in seen:
                     seen.add(child)
                     below.append(child)
@@ -64,7 +66,6 @@ class _Held:
 
     def __init__(self) -> None:
         self.by_identity: dict[ProcessIdentity, int] = {}
-        self.missed = False
 
     def __enter__(self) -> Self:
         return self
@@ -74,25 +75,20 @@ class _Held:
             os.close(descriptor)
 
     def find(self, root: int, keep: Collection[int], number: int) -> bool:
-        """Send ``number`` to every living descendant that is new; return whether there was one.
-
-        ``missed`` is set when there was one that could not be held.
-        """
+        """Send ``number`` to every living descendant that is new; return whether there was one."""
         tree = {root}
-        found = self.missed = False
+        found = False
         for pid in descendants(root, keep):
             try:
                 descriptor = os.pidfd_open(pid)
             except ProcessLookupError:
                 continue
             except OSError:  # no more descriptors: kill what we have, and look again
-                self.missed = True
                 return False
             # Read after the pidfd was opened: what has its parent in the tree now is either
             # the process of the pidfd, or a later one, and then the pidfd signals nobody.
             stat = pidfd.read_stat(pid)
             if stat is None or not stat.alive or stat.parent not in tree:
-                self.missed |= stat is not None and stat.alive
                 os.close(descriptor)
                 continue
             tree.add(pid)
@@ -114,6 +110,15 @@ class _Held:
             if pidfd.has_ended(descriptor, max(0.0, end - time.monotonic())):
                 os.close(descriptor)
                 del self.by_identity[identity]
+
+
+def _look(root: int, keep: Collection[int]) -> dict[ProcessIdentity, bool]:
+    """Every descendant, dead ones too, and whether it is alive."""
+    seen = {}
+    for pid in descendants(root, keep):
+        if stat := pidfd.read_stat(pid):
+            seen[ProcessIdentity(pid=pid, start_time=stat.start_time)] = stat.alive
+    return seen
 
 
 def signal_all(root: int, number: int) -> None:
@@ -138,25 +143,27 @@ def sweep(
     emptiness than looking, where the caller has one.
     """
     end = time.monotonic() + patience_s
-    empty_looks = 0
     while True:
         with _Held() as held:
             for _ in range(_MOST_STOP_PASSES):
                 if not held.find(root, keep(), signal.SIGSTOP):
                     break
-            nobody = not held.by_identity and not held.missed
             held.kill()
-            reap()
-            if is_empty is not None and is_empty():
-                return ()
-            empty_looks = empty_looks + 1 if nobody else 0
-            if is_empty is None and empty_looks >= _EMPTY_LOOKS:
-                return ()
-            if time.monotonic() >= end:
-                return tuple(held.by_identity)
-            if nobody and is_empty is not None:
-                # Dead already, but not yet ours to reap: that comes as SIGCHLD.
-                signal.sigtimedwait([signal.SIGCHLD], _WAIT_S)
+        reap()
+        if is_empty is not None and is_empty():
+            return ()
+        # A list of children is not read in one instant, and one that hops while it is may be
+        # missed.  But it leaves a corpse with every hop, or takes one away: where two looks
+        # see the same dead and nobody alive, there is nobody.
+        first, second = _look(root, keep()), _look(root, keep())
+        if is_empty is None and first == second and not any(first.values()):
+            return ()
+        if time.monotonic() >= end:
+            living = tuple(identity for identity, alive in second.items() if alive)
+            return living or tuple(first.keys() ^ second.keys())
+        if first == second:
+            # Dead already, or about to be; what is ours to reap comes as SIGCHLD.
+            signal.sigtimedwait([signal.SIGCHLD], _WAIT_S)
 
 
 def main(arguments: list[str]) -> int:

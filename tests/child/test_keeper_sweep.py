@@ -44,10 +44,9 @@ def subreaper() -> Iterator[None]:
 def test_sweeps_every_tree(tree: Hostile, marker: str, roll_call: RollCall) -> None:
     """As a program below a subreaper, it ends all of it and keeps who is to be kept."""
     env = agent_environment(marker, roll_call)
-    with (
-        subprocess.Popen(["sleep", "1000"], env={**env, "KEPT": "1"}) as kept,
-        subprocess.Popen(tree.argv(), env=env),
-    ):
+    kept = subprocess.Popen(["sleep", "1000"], env=env)
+    swept_root = subprocess.Popen(tree.argv(), env=env)
+    try:
         roll_call.wait_for(tree.members)
         swept = subprocess.run(
             [*SWEEP, str(os.getpid()), str(kept.pid)], capture_output=True, check=False
@@ -56,7 +55,11 @@ def test_sweeps_every_tree(tree: Hostile, marker: str, roll_call: RollCall) -> N
         assert swept.stderr == b""
         assert not roll_call.anyone_left
         assert [found.pid for found in alive(marker)] == [kept.pid]
+    finally:
         kept.kill()
+        kept.wait()
+        swept_root.kill()
+        swept_root.wait()
 
 
 @pytest.mark.usefixtures("subreaper")
