@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 from agentctl_supervisor.errors import UsageError
 
 HELP: Final = """\
-Run agents and untrusted code in a process tree of their own, and really stop them.
+Run agents and untrusted code in process trees of their own; really stop them.
 
 Usage: agentctl COMMAND [OPTIONS]
 
