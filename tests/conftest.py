@@ -20,7 +20,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
-    call: pytest.CallInfo[None],  # noqa: ARG001 - the hook's own signature
+    call: pytest.CallInfo[None],
 ) -> Iterator[None]:
     """Turn a skip that names no missing capability into a failure."""
     report: pytest.TestReport = yield  # type: ignore[assignment]
