@@ -5,6 +5,7 @@ It is the ``report`` file of a finished run, the answer of `Run.wait`, and what
 """
 
 from datetime import datetime
+from signal import SIGKILL
 from typing import Any, Literal
 
 import msgspec
@@ -162,8 +163,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             case Result.STOPPED:
                 if self.reason is Reason.USER and self.actor and self.actor.kind == "terminal":
                     return EXIT_INTERRUPTED
-                killed = any(step.step is Rung.SIGKILL for step in self.ladder)
-                return EXIT_KILLED if killed else EXIT_STOPPED
+                return EXIT_KILLED if self._was_killed else EXIT_STOPPED
             case Result.LIMIT:
                 return EXIT_LIMIT
             case Result.REFUSED if self.reason is Reason.NOT_FOUND:
@@ -172,3 +172,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
                 return EXIT_NOT_EXECUTABLE
             case _:
                 return EXIT_OWN_FAILURE
+
+    @property
+    def _was_killed(self) -> bool:
+        if any(step.step is Rung.SIGKILL for step in self.ladder):
+            return True
+        # Or by a client while the supervisor was frozen, whose log then has no rung.  Neither
+        # code nor signal: init was killed, and took the agent along.
+        return self.signal == SIGKILL or (self.exit_code is None and self.signal is None)
