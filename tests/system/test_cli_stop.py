@@ -27,7 +27,7 @@ def sleeper(runs: Foregrounds) -> "subprocess.Popen[bytes]":
 
 def test_a_plain_program_is_stopped_within_a_second(home: AgentctlHome, runs: Foregrounds) -> None:
     """It has no channel to be asked by, so that no grace is spent on asking."""
-    times = []
+    times: list[float] = []
     # On a busy machine the interpreter's own start can take most of the second: a command
     # that only looks shows how much.
     while not times or (min(times) >= 1 and len(times) < 3):
