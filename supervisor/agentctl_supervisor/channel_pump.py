@@ -51,15 +51,15 @@ class ChannelPump:
         """Bytes of a last frame that did not arrive whole."""
         return self._channel.pending
 
-    def send(self, message: SupervisorMessage) -> bool:
-        """Send *message*, now or as soon as the agent reads.
+    def send(self, *messages: SupervisorMessage) -> bool:
+        """Send *messages* in one frame, now or as soon as the agent reads.
 
         False: it is not legal now, or nobody is there to hear it.
         """
         if not self._open:
             return False
         try:
-            data = self._channel.send(message)
+            data = self._channel.send(*messages)
         except LocalProtocolError:
             return False
         if not self._outbox:

@@ -29,7 +29,7 @@ from agentctl_protocol.control import (
     Step,
     StopRequest,
 )
-from agentctl_protocol.errors import ProtocolError
+from agentctl_protocol.errors import UNREADABLE, ProtocolError
 from agentctl_protocol.framing import FrameBuffer, frame
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
@@ -276,7 +276,7 @@ def converse(
             except TimeoutError:
                 yield None
                 continue
-            except (OSError, ProtocolError, msgspec.DecodeError):
+            except (OSError, ProtocolError, *UNREADABLE):
                 return
             yield from replies
             if not data:

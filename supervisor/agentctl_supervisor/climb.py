@@ -11,11 +11,10 @@ from typing import Final
 import trio
 
 from agentctl_protocol.control import Step
-from agentctl_protocol.messages import Cancel
 from agentctl_protocol.records import Answered, RungRecord
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.vocabulary import Rung
-from agentctl_supervisor.channel_pump import ChannelPump
+from agentctl_supervisor.conversation import Conversation
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.ladder import (
     Action,
@@ -45,13 +44,17 @@ class Climb:
     """
 
     def __init__(
-        self, log: RunLog, keepers: Keepers, channel: ChannelPump, gave_up: Callable[[], None]
+        self,
+        log: RunLog,
+        keepers: Keepers,
+        conversation: Conversation,
+        gave_up: Callable[[], None],
     ) -> None:
         self.seen: Final[set[ProcessIdentity]] = set()
         self.killed = 0
         self._log = log
         self._keepers = keepers
-        self._channel = channel
+        self._conversation = conversation
         self._gave_up = gave_up
         self._ladder = Ladder()
         self._moved = trio.Event()
@@ -124,7 +127,7 @@ class Climb:
             case Rung.ASKED:
                 stop = self._log.fold.stop
                 reason, detail = ("user", "") if stop is None else (stop.reason.value, stop.detail)
-                self._channel.send(Cancel(reason=reason, deadline_s=left_s, detail=detail))
+                self._conversation.ask_to_end(reason, left_s, detail)
                 # Were we frozen from here on, the warden would finish the job.
                 self._keepers.limit_life(left_s + self._ladder.term_grace_s + _WARDEN_SLACK_S)
             case Rung.SIGTERM:

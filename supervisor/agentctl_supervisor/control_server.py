@@ -29,7 +29,7 @@ from agentctl_protocol.control import (
     StatusRequest,
     StopRequest,
 )
-from agentctl_protocol.errors import PeerProtocolError
+from agentctl_protocol.errors import UNREADABLE, PeerProtocolError, one_line
 from agentctl_protocol.framing import FrameBuffer, frame
 from agentctl_protocol.report import Actor
 from agentctl_protocol.vocabulary import Reason
@@ -159,8 +159,8 @@ async def _receive(stream: trio.SocketStream) -> Request | Failed | None:
         try:
             for body in frames.receive(bytes(data)):
                 return _decoder.decode(body)
-        except (PeerProtocolError, msgspec.DecodeError, RecursionError) as error:
-            return Failed(f"not a request: {str(error)[:200]}")
+        except (PeerProtocolError, *UNREADABLE) as error:
+            return Failed(f"not a request: {one_line(error)}")
 
 
 async def _send(stream: trio.SocketStream, reply: Reply) -> None:

@@ -15,23 +15,11 @@ import trio
 
 from agentctl_protocol.control import Step
 from agentctl_protocol.messages import (
-    Ack,
-    Ask,
-    Beat,
-    Bye,
-    CallFinished,
-    ChildMessage,
-    Hello,
-    Input,
-    InputEnd,
     Start,
-    Verdict,
 )
 from agentctl_protocol.records import (
     ContainedRecord,
     End,
-    Illegal,
-    InputSent,
     Output,
     Record,
     Started,
@@ -40,13 +28,11 @@ from agentctl_protocol.records import (
 from agentctl_protocol.report import Actor, Processes, Report, Survivor
 from agentctl_protocol.spawning import Contained, Exited, ProcessIdentity, Refused, Running, Status
 from agentctl_protocol.spec import RunSpec
-from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import KILL_AT_ONCE, Containment, Reason, Result
-from agentctl_supervisor.channel_pump import ChannelPump
 from agentctl_supervisor.climb import Climb
+from agentctl_supervisor.conversation import STOPPING, Conversation
 from agentctl_supervisor.ending import end_detail, how_it_ended
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, StateDirectoryError
-from agentctl_supervisor.gate import Gate
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.ladder import (
     CallAsked,
@@ -89,14 +75,19 @@ class Run:
         )
         self._directory = directory
         self._keepers = keepers
-        self._start = start
         self._spawner: SpawnerProcess | None = None
         self._callers_error: Exception | None = None
         self._delivery = trio.CancelScope()
         self._log = log
         log.on_full = self._disk_full
-        self._gate = Gate()
-        self._channel = ChannelPump(plumbing.channel, self._heard, self._illegal)
+        self._conversation = Conversation(
+            plumbing.channel,
+            log,
+            start,
+            on_ask=self._asked,
+            on_said=self._check_output_limit,
+            on_illegal=self._broke_protocol,
+        )
         self._outputs = (
             OutputPump(
                 "stdout", plumbing.stdout, self._write_output, on_output, spec.capture_bytes
@@ -105,9 +96,7 @@ class Run:
                 "stderr", plumbing.stderr, self._write_output, on_output, spec.capture_bytes
             ),
         )
-        self._climb = Climb(log, keepers, self._channel, self._give_up)
-        self._can_hear = False
-        self._said_bye = trio.Event()
+        self._climb = Climb(log, keepers, self._conversation, self._give_up)
         self._under_way = trio.Event()
         self._last_word: Exited | Refused | None = None
         self._tree_ended = trio.Event()
@@ -221,8 +210,8 @@ class Run:
                     kill=kill,
                 )
             )
-        self._gate.close("the run is being stopped")
-        self._climb.happen(StopWanted(grace_s, term_grace_s, kill, self._can_hear))
+        self._conversation.gate.close(STOPPING)
+        self._climb.happen(StopWanted(grace_s, term_grace_s, kill, self._conversation.can_hear))
 
     async def send_input(self, value: object) -> None:
         """Send one item to the agent's ``run.inputs()``.
@@ -231,15 +220,11 @@ class Run:
             LocalProtocolError: *value* is not something that JSON can say.
             trio.BrokenResourceError: the agent takes no input (any more).
         """
-        packed = pack_value(value)
-        if not self._channel.send(Input(data=packed)):
-            raise trio.BrokenResourceError("the agent takes no input")
-        self._log.append(InputSent(bytes=len(packed)))
-        await self._channel.wait_outbox_below_limit()
+        await self._conversation.send_input(value)
 
     def end_input(self) -> None:
         """Tell the agent that no more input follows."""
-        self._channel.send(InputEnd())
+        self._conversation.end_input()
 
     def close_output(self, name: StreamName) -> None:
         """Close the run's *name* as a reader that goes away would: writing to it gives SIGPIPE."""
@@ -322,7 +307,7 @@ class Run:
     async def _live_until_empty(self, launch: Callable[[], Awaitable[SpawnerProcess]]) -> None:
         async with trio.open_nursery() as tasks:
             tasks.start_soon(self._climb.keep_time)
-            tasks.start_soon(self._log.keep_durable, self._acknowledge)
+            tasks.start_soon(self._log.keep_durable, self._conversation.acknowledge)
             for output in self._outputs:
                 tasks.start_soon(output.read)
             try:
@@ -330,7 +315,7 @@ class Run:
             except (SpawnError, SandboxUnavailableError) as error:
                 self._last_word = Refused("sandbox", str(error), error.hint)
             else:
-                tasks.start_soon(self._channel.run)
+                tasks.start_soon(self._conversation.run)
                 tasks.start_soon(self._keep_time)
                 tasks.start_soon(self._bury_lingerer)
                 tasks.start_soon(self._keepers.follow, self._told)
@@ -382,54 +367,22 @@ class Run:
         await trio.sleep_forever()
 
     async def _bury_lingerer(self) -> None:
-        await self._said_bye.wait()
+        await self._conversation.over.wait()
         await trio.sleep(_LINGER_S)
         self._keepers.kill()
 
-    # --- the channel -------------------------------------------------------
+    # --- what the agent does -----------------------------------------------
 
-    def _heard(self, message: ChildMessage, raw: bytes) -> None:
-        match message:
-            case Beat():
-                return
-            case Ask():
-                self._judge(message, raw)
-                return
-            case Hello():
-                self._can_hear = True
-                self._channel.send(self._start)
-            case CallFinished():
-                self._gate.finish(message.call)
-            case Bye():
-                self._can_hear = False
-                self._said_bye.set()
-        self._log.append_from_child(message, raw)
-        self._check_output_limit()
-
-    def _judge(self, ask: Ask, raw: bytes) -> None:
-        self._log.append_from_child(ask, raw)
-        if self._log.fold.stop is not None:  # an intent of somebody else, perhaps
-            self._gate.close("the run is being stopped")
-        verdict = self._gate.judge(ask)
-        self._log.append(verdict)
-        self._channel.send(Verdict(call=ask.call, verdict=verdict.verdict, why=verdict.why))
+    def _asked(self) -> None:
         self._climb.happen(CallAsked())
-        self._check_output_limit()
 
-    def _illegal(self, detail: str) -> None:
-        self._can_hear = False
-        self._log.append(Illegal(detail=detail))
+    def _broke_protocol(self, detail: str) -> None:
         self.request_stop(
             result=Result.FAILED,
             reason=Reason.PROTOCOL,
             detail=detail,
             actor=Actor(kind="supervisor", id="protocol"),
         )
-
-    def _acknowledge(self, events: int) -> None:
-        self._channel.send(Ack(seq=events))
-
-    # --- output ------------------------------------------------------------
 
     def _write_output(self, stream: StreamName, data: bytes) -> bool:
         self._log.append_output(Output(stream=stream, data=data))
@@ -460,7 +413,7 @@ class Run:
         """From the last word of the keepers to the report.  Never waits."""
         # What the agent said before it died comes before how it died: a result in the
         # socket's buffer was sent before the exit, and decides.
-        self._channel.drain()
+        self._conversation.drain()
         for record in how_it_ended(
             self._last_word,
             self.spec,
@@ -480,12 +433,12 @@ class Run:
                     seen=len(self._climb.seen), killed=self._climb.killed, survivors=len(survivors)
                 ),
                 survivors=tuple(survivors),
-                torn_bytes=self._channel.torn_bytes,
+                torn_bytes=self._conversation.torn_bytes,
                 dropped_bytes=self._log.dropped_bytes,
                 detail=end_detail(self._last_word),
             )
         )
-        self._channel.close()
+        self._conversation.close()
         self._keepers.close()
         self._report = self._log.report()
         self._log.end()

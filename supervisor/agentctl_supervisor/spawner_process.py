@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 import trio
 
+from agentctl_protocol.errors import UNREADABLE
 from agentctl_protocol.spawning import Launch, LaunchPacket, SpawnerReady, pack
 from agentctl_supervisor.errors import SpawnError
 
@@ -93,7 +94,7 @@ class SpawnerProcess:
                 packet = self._socket.recv(_PACKET_BYTES)
                 self.ready = msgspec.msgpack.decode(packet, type=SpawnerReady)
                 return
-            except (OSError, msgspec.DecodeError):
+            except (OSError, *UNREADABLE):
                 pass
         raise SpawnError(
             "the process that starts runs did not come up",

@@ -51,6 +51,8 @@ class Supervisor:
         self._spawner: SpawnerProcess | None = None
         self._spawner_starting = trio.Lock()
         self._closing = False
+        # Clients are answered until the last run is gone, also while we are cancelled.
+        self._serving = trio.CancelScope(shield=True)
         self._own_uids = OwnUids(os.getpid())
         own = identity_of(os.getpid())
         assert own is not None
@@ -213,8 +215,9 @@ class Supervisor:
     # --- its own life ------------------------------------------------------
 
     async def _serve(self) -> None:
-        # Clients are answered until the last run is gone, also while we are cancelled.
-        with trio.CancelScope(shield=True) as self._serving:
+        with self._serving:
+            # Closed before it began: `serve_listeners` would not see that.
+            await trio.lowlevel.checkpoint()
             await self._control.serve()
 
     async def _close(self, *, deliver: bool) -> None:

@@ -1,0 +1,147 @@
+"""What an agent and its supervisor say to each other, and what of it is written down.
+
+A grant is appended before it is sent: that record is the start of the call.
+"""
+
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from agentctl_protocol.messages import (
+    Ack,
+    Ask,
+    Beat,
+    Bye,
+    CallFinished,
+    Cancel,
+    ChildMessage,
+    Hello,
+    Input,
+    InputEnd,
+    Start,
+    Verdict,
+)
+from agentctl_protocol.records import Illegal, InputSent
+from agentctl_protocol.values import pack_value
+from agentctl_supervisor.channel_pump import ChannelPump
+from agentctl_supervisor.gate import Gate
+from agentctl_supervisor.run_log import RunLog
+
+STOPPING: Final = "the run is being stopped"
+
+
+class Conversation:
+    """The supervisor's side of one run's channel.
+
+    *on_ask* is called after each ask has its verdict, *on_said* after anything was
+    written down, *on_illegal* with the error when the agent breaks the protocol.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        log: RunLog,
+        start: Start,
+        *,
+        on_ask: Callable[[], None],
+        on_said: Callable[[], None],
+        on_illegal: Callable[[str], None],
+    ) -> None:
+        self.gate: Final = Gate()
+        #: Set when the agent has said that nothing follows.
+        self.over: Final = trio.Event()
+        self._log = log
+        self._start = start
+        self._greeted = self._broken = False
+        self._cancel: Cancel | None = None
+        self._on_ask = on_ask
+        self._on_said = on_said
+        self._on_illegal = on_illegal
+        self._channel = ChannelPump(sock, self._heard, self._illegal)
+
+    def __repr__(self) -> str:
+        return f"<Conversation {self._channel!r}, {self.gate!r}>"
+
+    @property
+    def can_hear(self) -> bool:
+        """Whether the agent can be asked to end: it has said hello and not yet bye."""
+        return self._greeted and not self._broken and not self.over.is_set()
+
+    @property
+    def torn_bytes(self) -> int:
+        """Bytes of a last frame that did not arrive whole."""
+        return self._channel.torn_bytes
+
+    async def run(self) -> None:
+        """Read and send until the channel ends; cancel it to stop."""
+        await self._channel.run()
+
+    def drain(self) -> None:
+        """Read what a dead agent left behind, without waiting."""
+        self._channel.drain()
+
+    def close(self) -> None:
+        """Nothing is said any more."""
+        self._channel.close()
+
+    def ask_to_end(self, reason: str, deadline_s: float, detail: str) -> None:
+        """Send a cancel; an agent that has not said hello yet hears it before its first line."""
+        self._cancel = Cancel(reason=reason, deadline_s=deadline_s, detail=detail)
+        if self._greeted:
+            self._channel.send(self._cancel)
+
+    def acknowledge(self, events: int) -> None:
+        """Tell the agent that so many of its events are on the disk."""
+        self._channel.send(Ack(seq=events))
+
+    async def send_input(self, value: object) -> None:
+        """Send one item, and return once the agent has read enough of what was sent before.
+
+        Raises:
+            LocalProtocolError: *value* is not something that JSON can say.
+            trio.BrokenResourceError: the agent takes no input (any more).
+        """
+        packed = pack_value(value)
+        if not self._channel.send(Input(data=packed)):
+            raise trio.BrokenResourceError("the agent takes no input")
+        self._log.append(InputSent(bytes=len(packed)))
+        await self._channel.wait_outbox_below_limit()
+
+    def end_input(self) -> None:
+        """Tell the agent that no more input follows."""
+        self._channel.send(InputEnd())
+
+    def _heard(self, message: ChildMessage, raw: bytes) -> None:
+        match message:
+            case Beat():
+                return
+            case Ask():
+                self._judge(message, raw)
+                return
+            case Hello():
+                self._greeted = True
+                # In one write: who hears both runs not a line.
+                self._channel.send(self._start, *([self._cancel] if self._cancel else []))
+            case CallFinished():
+                self.gate.finish(message.call)
+            case Bye():
+                self.over.set()
+        self._log.append_from_child(message, raw)
+        self._on_said()
+
+    def _judge(self, ask: Ask, raw: bytes) -> None:
+        self._log.append_from_child(ask, raw)
+        if self._log.fold.stop is not None:  # somebody else's intent, perhaps
+            self.gate.close(STOPPING)
+        verdict = self.gate.judge(ask)
+        self._log.append(verdict)
+        self._channel.send(Verdict(call=ask.call, verdict=verdict.verdict, why=verdict.why))
+        self._on_ask()
+        self._on_said()
+
+    def _illegal(self, detail: str) -> None:
+        self._broken = True
+        self._log.append(Illegal(detail=detail))
+        self._on_illegal(detail)
