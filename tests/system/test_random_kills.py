@@ -5,6 +5,7 @@ its name, and is the same again in the next run.
 """
 
 import os
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -15,16 +16,12 @@ ROUNDS: Final = rounds(int(os.environ.get("AGENTCTL_TEST_ROUNDS", "24")))
 
 
 @pytest.fixture(scope="module")
-def tally(request: pytest.FixtureRequest) -> "Tally":
+def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
     counts = Tally()
-
-    def tell() -> None:
-        reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None:
-            reporter.write_line(f"\n{counts}")
-
-    request.addfinalizer(tell)
-    return counts
+    yield counts
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.write_line(f"\n{counts}")
 
 
 @pytest.mark.parametrize("played", ROUNDS, ids=str)

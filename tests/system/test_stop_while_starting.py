@@ -1,0 +1,220 @@
+"""A run can be stopped at every step of its start, and then its agent's first line never runs."""
+
+import dataclasses
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+
+from agentctl_protocol.report import Report
+from agentctl_protocol.spec import RunSpec
+from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung
+from agentctl_supervisor import Supervisor
+from agentctl_supervisor.run_directory import Home
+from agentctl_testkit import (
+    AGENTS,
+    AgentctlHome,
+    Hostile,
+    RollCall,
+    agent_environment,
+    alive,
+    wait_until_gone,
+)
+from agentctl_testkit_faults import SPAWN_STEPS
+
+DELAY_S: Final = 0.15
+TERM_GRACE_S: Final = 0.2
+PROMPT_S: Final = DELAY_S + TERM_GRACE_S + 1.65
+"""How long a stop may take in the middle of a start: the delay, the grace that an agent which
+is up already and ignores SIGTERM gets, and a busy machine; 5 s is the grace of one that hears."""
+
+_BESIDE_THE_AGENT: Final = ("warden:cloned", "warden:contained", "init:forked")
+"""Here a keeper waits while the agent's process, which exists, goes on."""
+
+VERBS: Final = ("stop", "kill")
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """A start that is struck at ``step``."""
+
+    containment: Containment
+    function: bool
+    step: str
+
+    def __str__(self) -> str:
+        return f"{self.containment}-{'function' if self.function else 'program'}-{self.step}"
+
+
+def _starts() -> Iterator[Start]:
+    for containment, steps in SPAWN_STEPS.items():
+        for function in (False, True):
+            for step in steps:
+                if step == "init:reaped":  # the end of a run, not its start
+                    continue
+                # A program is spawned by init, without a process of ours in between.
+                by_init = containment is Containment.PID_NAMESPACE and not function
+                if not (by_init and step.startswith("agent:")):
+                    yield Start(containment, function, step)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Home:
+    return Home.open({"AGENTCTL_HOME": str(tmp_path / "home")}, create=True)
+
+
+def _spec(marker: str, roll_call: RollCall, *, function: bool, **env: str) -> RunSpec:
+    what: dict[str, Any] = (
+        {"target": f"{AGENTS}/first_line.py:main"}
+        if function
+        else {"argv": Hostile("runaway", 5).argv()}
+    )
+    env = {**agent_environment(marker, roll_call), **env}
+    return RunSpec(**what, cwd="/", env=env, term_grace_s=TERM_GRACE_S)
+
+
+async def _hear(roll_call: RollCall, line: str, times: int = 1) -> None:
+    with trio.fail_after(20):
+        while True:
+            roll_call.hear()
+            if roll_call.lines.count(line) >= times:
+                return
+            await trio.lowlevel.wait_readable(roll_call)
+
+
+def _assert_stopped(report: Report, run_id: str) -> None:
+    assert (report.result, report.reason) == (Result.STOPPED, Reason.CLIENT)
+    assert report.processes.survivors == 0
+    assert report.ladder
+    # The tree was empty when the report was made; its keepers leave with it.
+    assert wait_until_gone(run_id, within_s=0.5) == []
+
+
+@pytest.mark.parametrize("start", list(_starts()), ids=str)
+async def test_a_stop_at_any_step_of_a_start_is_obeyed(
+    start: Start,
+    state: Home,
+    marker: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """`stop` and `kill` return at once, outcome ``stopped``, with nothing left.
+
+    What had not begun never does.
+    """
+    with RollCall(tmp_path) as roll_call, roll_call.path.open("wb"):
+        monkeypatch.setenv("AGENTCTL_CONTAINMENT", start.containment)
+        monkeypatch.setenv("AGENTCTL_FAILPOINTS", f"{start.step}={DELAY_S}")
+        monkeypatch.setenv("AGENTCTL_FAILPOINTS_FIFO", str(roll_call.path))
+        async with Supervisor.open(state) as supervisor:
+            for times, verb in enumerate(VERBS, 1):
+                run = await supervisor.start(_spec(marker, roll_call, function=start.function))
+                if start.step != "spawner:started":  # passed once, for all runs
+                    await _hear(roll_call, f"at {start.step}", times)
+                asked_at = trio.current_time()
+                with trio.fail_after(10):
+                    report = await (run.stop() if verb == "stop" else run.kill())
+
+                assert trio.current_time() - asked_at < PROMPT_S
+                _assert_stopped(report, run.id)
+                if verb == "kill":
+                    assert [step.step for step in report.ladder] == [Rung.SIGKILL]
+        assert alive(marker) == []
+        roll_call.hear()
+        if start.step not in _BESIDE_THE_AGENT:
+            assert "first line" not in roll_call.lines
+            assert roll_call.up() == []
+
+
+@pytest.mark.parametrize("containment", list(Containment))
+async def test_leaving_the_block_during_a_start_leaves_nothing(
+    containment: Containment, state: Home, marker: str, roll_call: RollCall,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Neither the end of the block nor a cancelled scope waits for a start to come about."""
+    monkeypatch.setenv("AGENTCTL_CONTAINMENT", containment)
+    runs = []
+    for cancelled in (False, True):
+        with trio.CancelScope() as scope:
+            async with Supervisor.open(state) as supervisor:
+                for function in (False, True):
+                    spec = _spec(marker, roll_call, function=function)
+                    runs.append(await supervisor.start(spec))
+                if cancelled:
+                    scope.cancel()
+                    await trio.lowlevel.checkpoint()
+
+    assert len(runs) == 4
+    for run in runs:
+        said = (run.report.result, run.report.reason)
+        assert said == (Result.STOPPED, Reason.SUPERVISOR_EXIT)
+    assert alive(marker, *(run.id for run in runs)) == []
+
+
+@pytest.mark.parametrize("function", ["main", "main_async"])
+async def test_a_stop_during_the_import_is_honoured(
+    function: str, state: Home, marker: str, roll_call: RollCall
+) -> None:
+    """A cancel that comes before the agent's first line is heard, and the line never runs."""
+    spec = RunSpec(
+        target=f"{AGENTS}/first_line.py:{function}",
+        cwd="/",
+        env={**agent_environment(marker, roll_call), "AGENTCTL_TEST_IMPORT_S": "60"},
+    )
+    async with Supervisor.open(state) as supervisor:
+        run = await supervisor.start(spec)
+        await _hear(roll_call, "importing")
+        asked_at = trio.current_time()
+        report = await run.stop(grace_s=10)
+
+        assert trio.current_time() - asked_at < 1
+        _assert_stopped(report, run.id)
+        assert [(step.step, step.answered) for step in report.ladder] == [(Rung.ASKED, "yes")]
+    roll_call.hear()
+    assert "first line" not in roll_call.lines
+
+
+@pytest.mark.parametrize("containment", list(Containment))
+async def test_a_stop_at_random_instants_of_a_start_is_obeyed(
+    containment: Containment, state: Home, marker: str, roll_call: RollCall,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Twenty starts, each stopped up to 40 ms later: always ``stopped``, never anything left."""
+    monkeypatch.setenv("AGENTCTL_CONTAINMENT", containment)
+    instants = random.Random("agentctl")
+    async with Supervisor.open(state) as supervisor:
+        for number in range(20):
+            run = await supervisor.start(_spec(marker, roll_call, function=number % 2 == 0))
+            await trio.sleep(instants.uniform(0, 0.04))  # the instant is what is tried
+            with trio.fail_after(10):
+                report = await run.stop(grace_s=1, term_grace_s=0.1)
+            _assert_stopped(report, run.id)
+            assert alive(marker) == []
+
+
+@pytest.mark.parametrize("step", ["spawner:started", "warden:decoded", "init:started"])
+def test_ctrl_c_during_a_start_stops_it(
+    step: str, home: AgentctlHome, marker: str, tmp_path: Path
+) -> None:
+    """``agentctl run`` ends with 130 and leaves nothing, however early Ctrl-C comes."""
+    with RollCall(tmp_path) as roll_call, roll_call.path.open("wb"):
+        command = home.start(
+            "run",
+            "--",
+            *Hostile("runaway", 5).argv(),
+            environment={
+                **agent_environment(marker, roll_call),
+                "AGENTCTL_FAILPOINTS": f"{step}={DELAY_S}",
+                "AGENTCTL_FAILPOINTS_FIFO": str(roll_call.path),
+            },
+        )
+        roll_call.wait_until(lambda: f"at {step}" in roll_call.lines, step)
+        command.send_signal(signal.SIGINT)
+
+        _, err = command.communicate(timeout=10)
+        assert command.returncode == 130, err
+        assert alive(marker) == []
