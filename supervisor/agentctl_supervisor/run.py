@@ -347,6 +347,8 @@ class Run:
             case Running():
                 self._log.append(Started(layers=status.layers))
                 self._under_way.set()
+                if self._climb.begun:  # stopped while it was starting: it has somebody now
+                    self._climb.look()
             case _:
                 self._last_word = status
                 self._tree_ended.set()
