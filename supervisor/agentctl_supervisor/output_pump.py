@@ -53,7 +53,10 @@ class OutputPump:
     async def read(self) -> None:
         """Read until the stream ends; cancel it to stop."""
         while self._fd >= 0:
-            await trio.lowlevel.wait_readable(self._fd)
+            try:
+                await trio.lowlevel.wait_readable(self._fd)
+            except trio.ClosedResourceError:
+                return  # by `close`, on behalf of a reader that went away
             if not self._read_once():
                 continue
             while self._waiting_bytes > _WAITING_BYTES and self._fd >= 0:
