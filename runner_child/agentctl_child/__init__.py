@@ -13,8 +13,8 @@ An agent is a function::
 All that it can say and ask is in `run`.
 """
 
-from agentctl_child.agent_run import Run, run
-from agentctl_child.calls import Call, CallRefused
-from agentctl_child.cancellation import CancelToken, RunCancelled
+from agentctl_child.sdk.agent_run import Run, run
+from agentctl_child.sdk.calls import Call, CallRefused
+from agentctl_child.sdk.cancellation import CancelToken, RunCancelled
 
 __all__ = ["Call", "CallRefused", "CancelToken", "Run", "RunCancelled", "run"]

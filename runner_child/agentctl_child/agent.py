@@ -12,13 +12,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from agentctl_child import outcome, surroundings, target
-from agentctl_child.bootstrap import BOOTSTRAP
-from agentctl_child.calls import one_line
-from agentctl_child.connection import EXIT_UNSUPERVISED, Connection
-from agentctl_child.mode import Mode, SyncMode, mode_for
-from agentctl_child.outcome import Outcome
-from agentctl_child.supervision import supervision
+from agentctl_child.sdk import outcome, surroundings, target
+from agentctl_child.sdk.bootstrap import BOOTSTRAP
+from agentctl_child.sdk.calls import one_line
+from agentctl_child.sdk.connection import EXIT_UNSUPERVISED, Connection
+from agentctl_child.sdk.mode import Mode, SyncMode, mode_for
+from agentctl_child.sdk.outcome import Outcome
+from agentctl_child.sdk.supervision import supervision
 from agentctl_protocol.messages import ErrorMessage, Ready
 
 __all__ = ["BOOTSTRAP", "main"]
@@ -61,7 +61,7 @@ class _Agent:
         supervision.attach(self._connection, start)
         # The last of our own imports, 50 ms unless a spawner had time for it: only now, so that
         # no other run waits for it, and before the agent's paths, so that it is Python's own.
-        import agentctl_child.asyncio_mode  # noqa: F401
+        import agentctl_child.sdk.asyncio_mode  # noqa: F401
 
         surroundings.prepare_python(start.target, start.paths)
         ended = self._run(start.target)
@@ -99,7 +99,7 @@ class _Agent:
         value = self._mode.call(function, arguments)
         if inspect.iscoroutine(value):
             # A decorator had hidden what kind of function it is.
-            from agentctl_child.asyncio_mode import AsyncioMode
+            from agentctl_child.sdk.asyncio_mode import AsyncioMode
 
             self._use(AsyncioMode(self._interruption))
             value = self._mode.call(lambda: value, ())

@@ -35,8 +35,8 @@ from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
 from agentctl_protocol.vocabulary import State
 from agentctl_supervisor.errors import AgentctlError, SupervisorGoneError
-from agentctl_supervisor.log_reader import LogReader
-from agentctl_supervisor.run_directory import Home, RunDirectory
+from agentctl_supervisor.store.log_reader import LogReader
+from agentctl_supervisor.store.run_directory import Home, RunDirectory
 
 OnStep: TypeAlias = Callable[[Step], None]
 
@@ -181,7 +181,7 @@ class _Ending:
 
     def _await_created(self) -> Created | None:
         """The record follows the lock at once, unless the supervisor froze in between."""
-        from agentctl_supervisor.log_watch import wait_for
+        from agentctl_supervisor.store.log_watch import wait_for
 
         path = os.fspath(self._directory.path)
         return wait_for(path, lambda: created_record(self._directory), PING_TIMEOUT_S)
@@ -190,7 +190,7 @@ class _Ending:
         """The outcome, if the run is over or nobody holds it any more."""
         report = self._directory.read_report()
         if report is None and not self._directory.is_held():
-            from agentctl_supervisor.recovery import recover
+            from agentctl_supervisor.store.recovery import recover
 
             report = recover(self._directory)
         if report is None:
@@ -284,7 +284,7 @@ def converse(
 
 
 def _current(directory: RunDirectory) -> Report:
-    from agentctl_supervisor.recovery import current
+    from agentctl_supervisor.store.recovery import current
 
     report = current(directory)
     if not report.finished and directory.read_intent() is not None:
@@ -302,8 +302,8 @@ def created_record(directory: RunDirectory) -> Created | None:
 
 def _dies(created: Created, within_s: float) -> bool:
     """Whether the supervisor of *created* is dead, or is within *within_s* seconds."""
-    from agentctl_supervisor import process_tree
     from agentctl_supervisor.outside_stop import wait_gone
+    from agentctl_supervisor.processes import process_tree
 
     if created.boot_id != process_tree.boot_id():
         return True

@@ -26,7 +26,7 @@ from agentctl_supervisor.ladder import (
     TimePassed,
     decide,
 )
-from agentctl_supervisor.process_tree import members
+from agentctl_supervisor.processes.process_tree import members
 from agentctl_supervisor.run_log import RunLog
 
 _STEPS_WAITING: Final = 64

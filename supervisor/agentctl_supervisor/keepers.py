@@ -28,7 +28,7 @@ from agentctl_protocol.spawning import (
     pack,
 )
 from agentctl_protocol.vocabulary import Containment
-from agentctl_supervisor.cgroup import RunCgroup
+from agentctl_supervisor.processes.cgroup import RunCgroup
 
 _PACKET_BYTES: Final = 1 << 16
 _MAX_FDS: Final = 8

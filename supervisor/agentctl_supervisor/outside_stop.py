@@ -32,11 +32,12 @@ from agentctl_protocol.records import (
 from agentctl_protocol.report import Actor, Processes, Report, Survivor
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
-from agentctl_supervisor import log_watch, process_tree
 from agentctl_supervisor.errors import SupervisorStuckError
-from agentctl_supervisor.log_reader import LogReader
-from agentctl_supervisor.reconcile import Fold
-from agentctl_supervisor.run_directory import RunDirectory
+from agentctl_supervisor.processes import process_tree
+from agentctl_supervisor.store import log_watch
+from agentctl_supervisor.store.log_reader import LogReader
+from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.store.run_directory import RunDirectory
 
 TERMINATE_SIGNAL: Final = signal.SIGUSR1
 """Tells a warden what `spawning.Terminate` tells it."""

@@ -41,10 +41,10 @@ from agentctl_supervisor.ladder import (
 )
 from agentctl_supervisor.output_pump import OnOutput, OutputPump, StreamName
 from agentctl_supervisor.plumbing import Plumbing
-from agentctl_supervisor.process_tree import command_line, marked, members
-from agentctl_supervisor.run_directory import RunDirectory
+from agentctl_supervisor.processes.process_tree import command_line, marked, members
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
+from agentctl_supervisor.store.run_directory import RunDirectory
 
 _LINGER_S: Final = 2.0
 """How long a process may live on after its bye; an interpreter's exit can join threads for ever."""

@@ -26,10 +26,10 @@ from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By
 from agentctl_supervisor.errors import DamagedRunError, LogFullError
-from agentctl_supervisor.event_log import LogWriter
-from agentctl_supervisor.log_follower import LogFollower
-from agentctl_supervisor.reconcile import Fold
-from agentctl_supervisor.run_directory import RunDirectory
+from agentctl_supervisor.store.event_log import LogWriter
+from agentctl_supervisor.store.log_follower import LogFollower
+from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.store.run_directory import RunDirectory
 
 _INTENT_CHECK_NS: Final = 250_000_000
 """An intent is only written after half a second without an answer to a ping, so a writer

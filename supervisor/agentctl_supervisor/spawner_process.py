@@ -49,7 +49,7 @@ class SpawnerProcess:
                     sys.executable,
                     "-I",
                     "-m",
-                    "agentctl_child.spawner",
+                    "agentctl_child.keepers.spawner",
                     "--request-fd",
                     str(theirs.fileno()),
                     "--supervisor-pidfd",

@@ -12,20 +12,20 @@ import trio
 from agentctl_protocol.records import Created
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Sandbox
-from agentctl_supervisor.cgroup import make_run_cgroup
 from agentctl_supervisor.control_server import ControlServer
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, SupervisorGoneError
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.launch import launch_of, start_of, working_directory
-from agentctl_supervisor.orphans import become_subreaper, sweep_own, wait_swept
 from agentctl_supervisor.output_pump import OnOutput
-from agentctl_supervisor.own_uids import OwnUids
 from agentctl_supervisor.plumbing import TheirEnds, lay
-from agentctl_supervisor.process_tree import boot_id, identity_of
+from agentctl_supervisor.processes.cgroup import make_run_cgroup
+from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
+from agentctl_supervisor.processes.own_uids import OwnUids
+from agentctl_supervisor.processes.process_tree import boot_id, identity_of
 from agentctl_supervisor.run import Run
-from agentctl_supervisor.run_directory import Home
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
+from agentctl_supervisor.store.run_directory import Home
 
 CONTAINMENT_VARIABLE: Final = "AGENTCTL_CONTAINMENT"
 """Forces a containment (``pid-namespace`` or ``subreaper``), for tests of the weaker one."""

@@ -9,7 +9,7 @@ import itertools
 import time
 
 from agentctl_child import RunCancelled, run
-from agentctl_child.supervision import supervision
+from agentctl_child.sdk.supervision import supervision
 from membership import arm, report
 
 

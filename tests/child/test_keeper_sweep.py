@@ -22,7 +22,7 @@ from agentctl_testkit import (
 from agentctl_testkit_spawner import SpawnerStandIn
 
 _PR_SET_CHILD_SUBREAPER = 36
-SWEEP = (sys.executable, "-I", "-m", "agentctl_child.sweep")
+SWEEP = (sys.executable, "-I", "-m", "agentctl_child.keepers.sweep")
 
 
 @pytest.fixture

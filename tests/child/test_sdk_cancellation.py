@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentctl_child.cancellation import CancelToken
+from agentctl_child.sdk.cancellation import CancelToken
 from agentctl_protocol.messages import (
     Ack,
     Ask,

@@ -15,8 +15,8 @@ from agentctl_protocol.messages import Events, Text
 from agentctl_protocol.records import MAX_BODY
 from agentctl_protocol.vocabulary import By
 from agentctl_supervisor.errors import AgentctlError, LogFullError
-from agentctl_supervisor.event_log import RESERVE_BYTES, LogWriter
-from agentctl_supervisor.log_reader import LogEnd, LogReader
+from agentctl_supervisor.store.event_log import RESERVE_BYTES, LogWriter
+from agentctl_supervisor.store.log_reader import LogEnd, LogReader
 from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_log import RUN_ID, LogFile, output, read_log
 
@@ -341,7 +341,7 @@ def test_a_file_size_limit_is_a_full_disk(path: Path) -> None:
     program = """
         import resource, signal, sys
         from agentctl_supervisor.errors import LogFullError
-        from agentctl_supervisor.event_log import LogWriter
+        from agentctl_supervisor.store.event_log import LogWriter
         from agentctl_testkit_log import RUN_ID, output
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
         writer = LogWriter(sys.argv[1], RUN_ID)
@@ -367,7 +367,7 @@ def test_on_a_full_disk_the_reserve_takes_the_end(path: Path) -> None:
     program = """
         import os, subprocess, sys
         from agentctl_supervisor.errors import LogFullError
-        from agentctl_supervisor.event_log import LogWriter
+        from agentctl_supervisor.store.event_log import LogWriter
         from agentctl_testkit_log import RUN_ID, output, read_log
         mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", sys.argv[1]]
         subprocess.run(mount, check=True)
@@ -422,7 +422,7 @@ def test_a_killed_writer_loses_nothing_that_it_had_appended(path: Path, round_: 
     """SIGKILL at any instant: every append that returned is there, whole and in order."""
     program = """
         import os, sys
-        from agentctl_supervisor.event_log import LogWriter
+        from agentctl_supervisor.store.event_log import LogWriter
         from agentctl_testkit_log import RUN_ID, output
         writer = LogWriter(sys.argv[1], RUN_ID, segment_bytes=64 << 10)
         n = 0

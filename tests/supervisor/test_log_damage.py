@@ -14,8 +14,8 @@ from agentctl_protocol.messages import Events, Text
 from agentctl_protocol.records import MAX_BODY, RECORD_HEADER, SEGMENT_HEADER, segment_header
 from agentctl_protocol.vocabulary import By
 from agentctl_supervisor.errors import AgentctlError, DamagedRunError, UnknownLogVersionError
-from agentctl_supervisor.event_log import LogWriter
-from agentctl_supervisor.log_reader import LogReader
+from agentctl_supervisor.store.event_log import LogWriter
+from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_testkit_log import RUN_ID, LogFile, output, packed, read_log
 
 FIVE = ["one", "two", "three", "four", "five"]

@@ -15,7 +15,7 @@ import pytest
 from agentctl_protocol.records import ContainedRecord
 from agentctl_protocol.spawning import RUN_ID_VARIABLE, ProcessIdentity
 from agentctl_protocol.vocabulary import Containment
-from agentctl_supervisor import process_tree
+from agentctl_supervisor.processes import process_tree
 from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
 
 NOBODY = ProcessIdentity(0, 0)

@@ -47,8 +47,8 @@ from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import By, Reason, Result, Rung, State
-from agentctl_supervisor.call_history import MAX_CALLS, MAX_VALUE_BYTES
-from agentctl_supervisor.reconcile import MAX_TEXT, Fold
+from agentctl_supervisor.store.call_history import MAX_CALLS, MAX_VALUE_BYTES
+from agentctl_supervisor.store.reconcile import MAX_TEXT, Fold
 
 PROGRAM = RunSpec(argv=("/bin/true",))
 FUNCTION = RunSpec(target="module:function")

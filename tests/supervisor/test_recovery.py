@@ -28,13 +28,14 @@ from agentctl_protocol.spawning import RUN_ID_VARIABLE, ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung, State
-from agentctl_supervisor import process_tree, recovery
 from agentctl_supervisor.errors import DamagedRunError, LogFullError
-from agentctl_supervisor.event_log import LogWriter
-from agentctl_supervisor.leftovers import Leftovers, end_leftovers
-from agentctl_supervisor.log_reader import LogReader
-from agentctl_supervisor.reconcile import Fold
-from agentctl_supervisor.run_directory import Home, RunDirectory
+from agentctl_supervisor.processes import process_tree
+from agentctl_supervisor.store import recovery
+from agentctl_supervisor.store.event_log import LogWriter
+from agentctl_supervisor.store.leftovers import Leftovers, end_leftovers
+from agentctl_supervisor.store.log_reader import LogReader
+from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.store.run_directory import Home, RunDirectory
 from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
 
 PROGRAM = RunSpec(argv=("/bin/true",))
@@ -208,7 +209,7 @@ def test_many_programs_that_look_at_once_see_the_same(runs: Home, created: Creat
     """The lock works between processes."""
     run = abandon(runs, created, Started())
     program = (
-        "import pathlib, sys; from agentctl_supervisor import recovery, run_directory;"
+        "import pathlib, sys; from agentctl_supervisor.store import recovery, run_directory;"
         "print(recovery.current(run_directory.RunDirectory(pathlib.Path(sys.argv[1]))))"
     )
     lookers = [
@@ -318,7 +319,7 @@ def test_a_read_only_file_system_has_right_reports(runs: Home, created: Created)
     """Looking at an archive of runs works."""
     run = abandon(runs, created, Started())
     program = (
-        "import pathlib, sys; from agentctl_supervisor import recovery, run_directory;"
+        "import pathlib, sys; from agentctl_supervisor.store import recovery, run_directory;"
         "print(recovery.current(run_directory.RunDirectory(pathlib.Path(sys.argv[1]))).result)"
     )
     mount = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'

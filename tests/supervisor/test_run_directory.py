@@ -25,7 +25,7 @@ from agentctl_supervisor.errors import (
     NoSuchRunError,
     StateDirectoryError,
 )
-from agentctl_supervisor.run_directory import Home, RunDirectory
+from agentctl_supervisor.store.run_directory import Home, RunDirectory
 from agentctl_testkit_capabilities import Capability, needs
 
 TRUE = RunSpec(argv=("/bin/true",))
@@ -138,7 +138,7 @@ def test_a_read_only_file_system_is_a_named_error(runs: Home, state: Path) -> No
     program = f"""
 import sys
 from agentctl_supervisor.errors import StateDirectoryError
-from agentctl_supervisor.run_directory import Home
+from agentctl_supervisor.store.run_directory import Home
 environ = {{"AGENTCTL_HOME": {str(state)!r}}}
 print(Home.open(environ, create=False).find({run.id!r}).read_spec().argv[0])
 try:
@@ -404,7 +404,7 @@ def test_the_lock_ends_with_a_killed_holder(runs: Home) -> None:
     run = runs.create_run(TRUE)
     run.unlock()
     program = (
-        "import sys, pathlib; from agentctl_supervisor.run_directory import RunDirectory;"
+        "import sys, pathlib; from agentctl_supervisor.store.run_directory import RunDirectory;"
         "run = RunDirectory(pathlib.Path(sys.argv[1]));"
         "print(run.lock(), flush=True); sys.stdin.read()"
     )

@@ -39,9 +39,9 @@ from agentctl_protocol.records import (
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Result
-from agentctl_supervisor.log_reader import LogReader
-from agentctl_supervisor.recovery import current
-from agentctl_supervisor.run_directory import Home, RunDirectory
+from agentctl_supervisor.store.log_reader import LogReader
+from agentctl_supervisor.store.recovery import current
+from agentctl_supervisor.store.run_directory import Home, RunDirectory
 from agentctl_testkit import (
     AGENTS,
     AgentctlHome,
@@ -436,7 +436,7 @@ def kill(pid: int, parent: int | None = None) -> bool:
 
 def _is_spawner(pid: int) -> bool:
     try:
-        return b"agentctl_child.spawner" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"agentctl_child.keepers.spawner" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

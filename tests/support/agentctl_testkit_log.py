@@ -6,8 +6,8 @@ from pathlib import Path
 
 from agentctl_protocol.records import RECORD_HEADER, Output, pack_record, segment_header
 from agentctl_protocol.vocabulary import By
-from agentctl_supervisor.event_log import LogWriter
-from agentctl_supervisor.log_reader import LogReader, segment_name
+from agentctl_supervisor.store.event_log import LogWriter
+from agentctl_supervisor.store.log_reader import LogReader, segment_name
 
 RUN_ID = "r-testtest"
 

@@ -23,8 +23,8 @@ from agentctl_protocol.records import RecordBody, Stop
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Rung
-from agentctl_supervisor.log_reader import LogReader
-from agentctl_supervisor.run_directory import Home
+from agentctl_supervisor.store.log_reader import LogReader
+from agentctl_supervisor.store.run_directory import Home
 from agentctl_supervisor.supervisor import Supervisor
 from agentctl_testkit import (
     AGENTS,

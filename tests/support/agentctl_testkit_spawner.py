@@ -137,7 +137,7 @@ class SpawnerStandIn:
         pidfd = os.pidfd_open(pid)
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-I", "-m", "agentctl_child.spawner"),
+                *(sys.executable, "-I", "-m", "agentctl_child.keepers.spawner"),
                 *("--request-fd", str(theirs.fileno()), "--supervisor-pidfd", str(pidfd)),
                 *("--supervisor-pid", str(pid), *arguments, "--room", " " * 120),
             ],

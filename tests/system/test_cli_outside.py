@@ -13,7 +13,6 @@ from agentctl_protocol.report import Actor, Processes
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung, State
-from agentctl_supervisor.log_reader import LogReader
 from agentctl_supervisor.outside_stop import (
     KILL_SIGNAL,
     TERMINATE_SIGNAL,
@@ -22,7 +21,8 @@ from agentctl_supervisor.outside_stop import (
     told,
     wait_gone,
 )
-from agentctl_supervisor.reconcile import Fold
+from agentctl_supervisor.store.log_reader import LogReader
+from agentctl_supervisor.store.reconcile import Fold
 from agentctl_testkit import AgentctlHome, is_alive, wait_until_gone
 from agentctl_testkit_cli import SLEEPER, STUBBORN, Foregrounds, freeze
 

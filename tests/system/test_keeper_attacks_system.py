@@ -20,7 +20,7 @@ import pytest
 from agentctl_protocol.records import Started
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung
-from agentctl_supervisor.recovery import current
+from agentctl_supervisor.store.recovery import current
 from agentctl_testkit import AGENTS, alive, wait_until_gone
 from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
 from agentctl_testkit_faults import Stage, keepers_of, others_can_run_python, records, staged

@@ -20,7 +20,7 @@ from agentctl_protocol.report import Report
 from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung
 from agentctl_supervisor import Supervisor, cli
 from agentctl_supervisor.client import Client, StopOutcome
-from agentctl_supervisor.run_directory import Home
+from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import (
     BAD_SPEAKERS,
     HOSTILE_TREES,

@@ -22,9 +22,9 @@ from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Result, Rung
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.log_reader import LogReader
 from agentctl_supervisor.run import Run
-from agentctl_supervisor.run_directory import Home
+from agentctl_supervisor.store.log_reader import LogReader
+from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, RollCall, agent_environment, alive
 from agentctl_testkit_faults import Stage, staged
 from agentctl_testkit_provider import Provider, Stream

@@ -14,7 +14,7 @@ from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.run_directory import Home
+from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import (
     AGENTS,
     AgentctlHome,

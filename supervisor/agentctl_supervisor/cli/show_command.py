@@ -22,8 +22,8 @@ from agentctl_supervisor.cli.wording import (
 )
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import UsageError
-from agentctl_supervisor.log_reader import LogReader
-from agentctl_supervisor.run_directory import RunDirectory
+from agentctl_supervisor.store.log_reader import LogReader
+from agentctl_supervisor.store.run_directory import RunDirectory
 
 _LABEL_COLUMNS: Final = 11
 _LAST_LINES: Final = 10

@@ -1,0 +1,213 @@
+"""The last steps in the agent's own process, between the fork and its first instruction."""
+
+import errno
+import gc
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeVar
+
+from agentctl_child import agent
+from agentctl_child.keepers import process_title
+from agentctl_child.keepers.confinement import Confinement
+from agentctl_child.keepers.failpoints import reach
+from agentctl_child.keepers.refusal import (
+    CannotStartError,
+    refused_by_system,
+    refused_program,
+    refused_working_directory,
+)
+from agentctl_child.sandbox import descriptors, prctl, signals
+from agentctl_protocol.spawning import (
+    CHANNEL_FD_VARIABLE,
+    RUN_ID_VARIABLE,
+    Launch,
+    Refused,
+    Running,
+    pack,
+)
+
+#: Where every agent finds its end of the channel.
+CHANNEL_FD: Final = 3
+_REPORT_FD: Final = 4
+#: Only seen if the supervisor is not told otherwise: the report says why.
+_NOT_STARTED: Final = 127
+_T = TypeVar("_T")
+_GO_ON: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
+
+
+@dataclass(frozen=True)
+class AgentDescriptors:
+    """What the agent is given, and ``report``: its line to the warden until it has started.
+
+    A SEQPACKET socket.  Either one Refused comes through it, or one Running and then EOF:
+    exec succeeded, or the agent's function is about to be called.
+    """
+
+    stdin: int
+    stdout: int
+    stderr: int
+    channel: int
+    report: int
+
+
+def become_agent(
+    launch: Launch,
+    given: AgentDescriptors,
+    confinement: Confinement,
+    *,
+    confined: tuple[str, ...] | None = None,
+) -> NoReturn:
+    """Turn this forked process into the agent.  Never returns, never raises.
+
+    ``confined``: the layers, if its parent has confined itself and so this process too.
+    """
+    report = given.report
+    try:
+        os.setsid()
+        report = _arrange_descriptors(given)
+        reach("agent:descriptors")
+        layers = confine(launch, confinement) if confined is None else confined
+        reach("agent:confined")
+        env = _environment(launch)
+        _send(report, pack(Running(layers=layers)))
+        reach("agent:reported")
+        argv = _command(launch)
+        if argv:
+            # Pending signals (a SIGTERM that came early) take effect here, not in some program.
+            signals.accept_all()
+            _first_executable(argv, env, lambda path: os.execve(path, argv, env))
+        _call(launch, env, report)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it must not return into init
+        _send(report, pack(_explain(error)))
+    os._exit(_NOT_STARTED)
+
+
+def spawn_agent(launch: Launch, given: AgentDescriptors, layers: tuple[str, ...]) -> int:
+    """Start the agent's program from a process that is confined already; return its pid.
+
+    posix_spawn shares our memory until the exec and so spares the third fork of a run,
+    half of what a short run costs.  Raises CannotStartError; there is no process then.
+    """
+    argv, env = _command(launch), _environment(launch)
+    descriptors_in_order = (given.stdin, given.stdout, given.stderr, given.channel)
+
+    def spawn(path: bytes) -> int:
+        return os.posix_spawn(
+            path,
+            argv,
+            env,
+            # Everything else is close-on-exec; a source is never one of 0, 1, 2.
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, source, target)
+                for target, source in enumerate(descriptors_in_order)
+            ],
+            setsid=True,
+            setsigmask=(),
+        )
+
+    pid = _first_executable(argv, env, spawn)
+    _send(given.report, pack(Running(layers=layers)))
+    return pid
+
+
+def confine(launch: Launch, confinement: Confinement) -> tuple[str, ...]:
+    """Confine this process and enter the working directory.  Raises CannotStartError, OSError."""
+    layers = confinement.apply()
+    # As the run's own user: what root may enter, the agent may not.
+    try:
+        os.chdir(launch.cwd)
+    except OSError as error:
+        raise refused_working_directory(launch.cwd, error) from None
+    return layers
+
+
+def _explain(error: BaseException) -> Refused:
+    match error:
+        case CannotStartError():
+            return error.packet()
+        case OSError():
+            return refused_by_system("the agent's process", error).packet()
+        case _:
+            text = f"the agent's process: {type(error).__name__}: {error}"
+            return Refused(fault="system", detail=text[:500])
+
+
+def _command(launch: Launch) -> tuple[bytes, ...]:
+    """The program to execute; empty for a function that this interpreter can call itself."""
+    if launch.argv or not launch.python:
+        return launch.argv
+    return (launch.python, b"-I", b"-c", agent.BOOTSTRAP.encode())
+
+
+def _arrange_descriptors(given: AgentDescriptors) -> int:
+    descriptors.place(
+        {
+            0: given.stdin,
+            1: given.stdout,
+            2: given.stderr,
+            CHANNEL_FD: given.channel,
+            _REPORT_FD: given.report,
+        }
+    )
+    os.set_inheritable(_REPORT_FD, False)
+    descriptors.close_all_but(range(_REPORT_FD + 1))
+    return _REPORT_FD
+
+
+def _environment(launch: Launch) -> dict[bytes, bytes]:
+    return {
+        **launch.env,
+        RUN_ID_VARIABLE.encode(): launch.run.encode(),
+        CHANNEL_FD_VARIABLE.encode(): b"%d" % CHANNEL_FD,
+    }
+
+
+def _send(report: int, data: bytes) -> None:
+    # A warden that is gone cannot be told; SIGPIPE is blocked until the very end.
+    try:
+        os.write(report, data)
+    except OSError:
+        pass
+
+
+def _first_executable(
+    argv: Sequence[bytes], env: Mapping[bytes, bytes], execute: Callable[[bytes], _T]
+) -> _T:
+    """What ``execute`` returns for the first path that it accepts.  Raises CannotStartError."""
+    refusal: OSError | None = None
+    refused_path = argv[0]
+    for path in _candidates(argv[0], env):
+        try:
+            return execute(path)
+        except OSError as error:
+            # As the shells: what cannot be seen is missing, whatever the reason; go on past
+            # it and past what is forbidden, and tell of the latter at the end.
+            if refusal is None or os.path.exists(path):
+                refusal, refused_path = error, path
+            if error.errno not in _GO_ON:
+                break
+    assert refusal is not None  # there is always a candidate
+    raise refused_program(refusal, refused_path, argv, env)
+
+
+def _candidates(program: bytes, env: Mapping[bytes, bytes]) -> list[bytes]:
+    if b"/" in program:
+        return [program]
+    search = env.get(b"PATH", os.defpath.encode())
+    return [os.path.join(directory, program) for directory in search.split(b":")]
+
+
+def _call(launch: Launch, env: Mapping[bytes, bytes], report: int) -> NoReturn:
+    """Hand this process to the agent's function."""
+    os.environb.clear()
+    os.environb.update(env)
+    process_title.set_title("agentctl-agent", f"agentctl agent {launch.run} {launch.target}")
+    # An ordinary process again: its user may attach a debugger to it.
+    prctl.set_dumpable(True)
+    gc.unfreeze()
+    gc.enable()
+    os.close(report)
+    signals.python_defaults()
+    signals.accept_all()
+    agent.main(CHANNEL_FD)

@@ -1,0 +1,164 @@
+"""Forking the root of a run's tree, in the containment that was asked for.
+
+Never silently weaker: what cannot be had here is refused, with a reason and a way out.
+"""
+
+import os
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from agentctl_child.keepers.agent_process import AgentDescriptors, become_agent
+from agentctl_child.keepers.confinement import Confinement, Seal, seal_against
+from agentctl_child.keepers.death_chain import DeathChain
+from agentctl_child.keepers.init import InitTask, run_init
+from agentctl_child.keepers.launch_request import Descriptors
+from agentctl_child.keepers.layers import Surroundings
+from agentctl_child.keepers.namespace_tree import NamespaceTree
+from agentctl_child.keepers.probe import namespaces_for
+from agentctl_child.keepers.refusal import refused_by_system, refused_namespace
+from agentctl_child.keepers.swept_tree import SweptTree
+from agentctl_child.keepers.tree import Tree
+from agentctl_child.sandbox import clone, prctl, rlimits, signals
+from agentctl_protocol.spawning import Launch
+from agentctl_protocol.vocabulary import Containment
+
+#: The supervisor's own ladder goes first, then the warden's timer, then init's.
+DEADLINE_SLACK_S: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Keepers:
+    """Who watches over a run beside its warden, and what they see ``outside`` it."""
+
+    supervisor: int
+    supervisor_pidfd: int
+    spawner: int
+    spawner_pidfd: int
+    outside: Surroundings
+
+
+@dataclass(frozen=True)
+class ForkedRun:
+    """A tree that has just been made.
+
+    ``report``: the warden's end of the agent's report socket.  ``deadline``: when the
+    warden's timer fires, on the monotonic clock.
+    """
+
+    tree: Tree
+    report: socket.socket
+    deadline: float | None
+
+
+def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: int) -> ForkedRun:
+    """Fork init, or the agent itself in the fallback; called in the warden.
+
+    Closes what of ``given`` belongs to the agent.  Raises CannotStartError; there is
+    no process then.
+    """
+    report, agents_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    agents = AgentDescriptors(
+        stdin=given.stdin,
+        stdout=given.stdout,
+        stderr=given.stderr,
+        channel=given.channel,
+        report=agents_report.fileno(),
+    )
+    deadline = None
+    if launch.deadline_s is not None:
+        deadline = time.monotonic() + launch.deadline_s + DEADLINE_SLACK_S
+    tree: Tree
+    if launch.containment is Containment.PID_NAMESPACE:
+        tree = _fork_init(
+            launch, agents, given.cgroup, keepers, own_pidfd=own_pidfd, deadline=deadline
+        )
+    else:
+        tree = _fork_agent(launch, agents, given.cgroup, keepers)
+    agents_report.close()
+    # The channel and the pipes must end with the agent, not with us.
+    for descriptor in (given.launch, given.channel, given.stdin, given.stdout, given.stderr):
+        os.close(descriptor)
+    return ForkedRun(tree, report, deadline)
+
+
+def _fork_init(
+    launch: Launch,
+    agents: AgentDescriptors,
+    cgroup: int | None,
+    keepers: Keepers,
+    *,
+    own_pidfd: int,
+    deadline: float | None,
+) -> NamespaceTree:
+    # Only where there is init to take over; in the fallback it would kill the sweeper.
+    prctl.die_with_parent()
+    chain = DeathChain([own_pidfd, keepers.spawner_pidfd, keepers.supervisor_pidfd])
+    if chain.broken:
+        os._exit(1)
+    words, inits_words = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    uid, gid = os.geteuid(), os.getegid()
+    namespaces = namespaces_for(uid)
+    task = InitTask(
+        launch=launch,
+        given=agents,
+        confinement=Confinement(
+            containment=launch.containment,
+            sandbox=launch.sandbox,
+            outside=keepers.outside,
+            host_uid=launch.host_uid,
+        ),
+        words=inits_words,
+        chain=chain,
+        uid=uid,
+        gid=gid,
+        own_user_namespace=bool(namespaces & clone.NEW_USER),
+        deadline=None if deadline is None else deadline + DEADLINE_SLACK_S,
+    )
+    try:
+        pid, pidfd = clone.fork(namespaces, cgroup)
+    except OSError as error:
+        raise refused_namespace(error) from None
+    if pid == 0:
+        run_init(task)
+    inits_words.close()
+    return NamespaceTree(pid, pidfd, words, cgroup)
+
+
+def _fork_agent(
+    launch: Launch, agents: AgentDescriptors, cgroup: int | None, keepers: Keepers
+) -> SweptTree:
+    # All of this before the fork: an orphan born before it would not come to us.
+    prctl.become_subreaper()
+    children = signals.open_signalfd([signal.SIGCHLD])
+    confinement = Confinement(
+        containment=launch.containment,
+        sandbox=launch.sandbox,
+        outside=keepers.outside,
+        host_uid=launch.host_uid,
+        subreaper=prctl.is_subreaper(),
+        process_limit=_process_limit(launch),
+        seal=_seal(launch, keepers),
+    )
+    try:
+        pid, pidfd = clone.fork(0, cgroup)
+    except OSError as error:
+        raise refused_by_system("the run cannot be forked", error) from None
+    if pid == 0:
+        become_agent(launch, agents, confinement)
+    return SweptTree(pid, pidfd, children, cgroup)
+
+
+def _process_limit(launch: Launch) -> int | None:
+    uid = launch.host_uid if launch.host_uid is not None else os.getuid()
+    if uid == 0:  # the kernel does not count root's processes
+        return None
+    return rlimits.PROCESSES_PER_RUN + (0 if launch.host_uid else rlimits.tasks_of(uid))
+
+
+def _seal(launch: Launch, keepers: Keepers) -> Seal | None:
+    if not launch.sealed:
+        return None
+    return seal_against(os.getpid(), keepers.spawner, keepers.supervisor)

@@ -1,0 +1,193 @@
+"""Init: pid 1 of a run's pid namespace.  When it ends, the kernel ends everything in it.
+
+It mounts /proc, forks the agent, reaps whoever dies and ends with the agent.  It
+holds no descriptor of the supervisor's and takes orders by socket, never by
+signal, since what it can be signalled by could come from inside.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from typing import NoReturn
+
+import msgspec
+
+from agentctl_child.keepers import process_title
+from agentctl_child.keepers.agent_process import (
+    AgentDescriptors,
+    become_agent,
+    confine,
+    spawn_agent,
+)
+from agentctl_child.keepers.confinement import Confinement
+from agentctl_child.keepers.death_chain import DeathChain
+from agentctl_child.keepers.failpoints import reach
+from agentctl_child.keepers.reaping import Reaper
+from agentctl_child.keepers.refusal import CannotStartError, refused_by_system, refused_namespace
+from agentctl_child.sandbox import descriptors, mounts, namespaces, prctl, signals
+from agentctl_protocol.spawning import (
+    Deadline,
+    InitReady,
+    Kill,
+    Launch,
+    Order,
+    Terminate,
+    pack,
+)
+
+_PACKET_BYTES = 4096
+_decode_order = msgspec.msgpack.Decoder(Order).decode
+
+
+@dataclass(frozen=True)
+class InitTask:
+    """All that init needs, inherited from the warden over the clone.
+
+    ``deadline`` is on the monotonic clock; ``own_user_namespace``: our identity in it is
+    still to be written.
+    """
+
+    launch: Launch
+    given: AgentDescriptors
+    confinement: Confinement
+    words: socket.socket
+    chain: DeathChain
+    uid: int
+    gid: int
+    own_user_namespace: bool
+    deadline: float | None
+
+
+def enter_namespaces(uid: int, gid: int, *, own_user_namespace: bool) -> None:
+    """Make the namespaces that this process was cloned into fit for an agent.
+
+    Raises OSError.  Also run in the throwaway process that finds out what works here.
+    """
+    if own_user_namespace:
+        # The files in /proc/self belong to us only while we are dumpable; there is
+        # nobody yet in the namespace who could make use of that.
+        prctl.set_dumpable(True)
+        namespaces.map_own_identity(uid, gid)
+    prctl.set_dumpable(False)
+    mounts.cover_proc()
+
+
+def run_init(task: InitTask) -> NoReturn:
+    """Be init.  Never returns, never raises."""
+    try:
+        # First the chain: the warden may be dead already, and then nobody would kill us.
+        task.chain.arm()
+        _Init(task).run()
+    except CannotStartError as error:
+        _say(task.words, pack(error.packet()))
+    except OSError as error:
+        _say(task.words, pack(refused_by_system("the run's init", error).packet()))
+    finally:
+        os._exit(1)
+
+
+def _say(words: socket.socket, data: bytes) -> None:
+    # A warden that is gone cannot be told, and the chain ends us.
+    with contextlib.suppress(OSError):
+        words.send(data, socket.MSG_DONTWAIT)
+
+
+class _Init:
+    def __init__(self, task: InitTask) -> None:
+        self.task = task
+        self.deadline = task.deadline
+        self.children = signals.open_signalfd([signal.SIGCHLD])
+
+    def run(self) -> NoReturn:
+        task, given = self.task, self.task.given
+        self._close_all_but(given.stdin, given.stdout, given.stderr, given.channel, given.report)
+        reach("init:started")
+        _say(task.words, pack(InitReady(namespace=namespaces.inode("pid"))))
+        process_title.set_title("agentctl-init", f"agentctl init {task.launch.run}")
+        layers = self._set_up()
+        reach("init:confined")
+        agent = self._start_agent(layers)
+        reach("init:forked")
+        self._look_after(Reaper(agent))
+
+    def _set_up(self) -> tuple[str, ...]:
+        task = self.task
+        try:
+            enter_namespaces(task.uid, task.gid, own_user_namespace=task.own_user_namespace)
+        except OSError as error:
+            raise refused_namespace(error) from None
+        reach("init:mounted")
+        # Init needs no more power than its agent, and shares its fate.  What keeps the
+        # agent's hands off it is that it is not dumpable.
+        layers = confine(task.launch, task.confinement)
+        prctl.set_dumpable(False)
+        # Changing the uid has cleared it.
+        task.chain.arm()
+        return layers
+
+    def _start_agent(self, layers: tuple[str, ...]) -> int:
+        task = self.task
+        if task.launch.argv or task.launch.python:
+            pid = spawn_agent(task.launch, task.given, layers)
+        else:
+            pid = os.fork()
+            if pid == 0:
+                become_agent(task.launch, task.given, task.confinement, confined=layers)
+        # The channel and the pipes must end with the agent and not with us.
+        self._close_all_but()
+        return pid
+
+    def _close_all_but(self, *more: int) -> None:
+        own = (0, 1, 2, self.children, self.task.words.fileno(), *self.task.chain)
+        descriptors.close_all_but([*own, *more])
+
+    def _look_after(self, reaper: Reaper) -> NoReturn:
+        words = self.task.words
+        poll = select.poll()
+        for descriptor in (words.fileno(), self.children, *self.task.chain):
+            poll.register(descriptor, select.POLLIN)
+        more = True
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll(0 if more else self._patience_ms())}
+            if ready.intersection(self.task.chain) or self._is_late():
+                os._exit(0)
+            if words.fileno() in ready:
+                self._obey()
+            if self.children in ready:
+                signals.read_signalfd(self.children)
+                more = True
+            if more:
+                more = reaper.reap()
+            if reaper.end is not None:
+                reach("init:reaped")
+                _say(words, pack(reaper.end))
+                os._exit(0)
+
+    def _patience_ms(self) -> float | None:
+        if self.deadline is None:
+            return None
+        return max(0.0, self.deadline - time.monotonic()) * 1000
+
+    def _is_late(self) -> bool:
+        """The second dead-man timer: it counts if the warden has been stopped."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def _obey(self) -> None:
+        data = self.task.words.recv(_PACKET_BYTES)
+        if not data:  # the warden is gone
+            os._exit(0)
+        match _decode_order(data):
+            case Terminate():
+                # All but ourselves; a stopped process answers only after the SIGCONT.
+                for number in (signal.SIGTERM, signal.SIGCONT):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(-1, number)
+            case Kill():
+                os._exit(0)
+            case Deadline(after_s=after_s):
+                at = time.monotonic() + after_s
+                self.deadline = at if self.deadline is None else min(at, self.deadline)

@@ -1,0 +1,100 @@
+"""Which containment works on this machine, tried in a throwaway process.
+
+Many kernels and containers allow the first step (clone, unshare) and refuse a
+later one (the id map, the mount), so the whole way is gone.  As a program,
+``python -I -m agentctl_child.keepers.probe`` prints the findings as one line of JSON:
+for each containment why it does not work, or nothing.
+"""
+
+import os
+import sys
+from typing import NoReturn
+
+import msgspec
+
+from agentctl_child.keepers.init import enter_namespaces
+from agentctl_child.keepers.refusal import why_no_namespace
+from agentctl_child.sandbox import clone, landlock, prctl, seccomp
+from agentctl_protocol.vocabulary import Containment
+
+_LONGEST = 4096
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """``pid_namespace``: why there is none for runs, or empty.  ``sealed``: `Seal` works."""
+
+    pid_namespace: str
+    sealed: bool
+
+
+def namespaces_for(uid: int) -> int:
+    """The namespaces a run of this uid is cloned into."""
+    namespaces = clone.NEW_PIDS | clone.NEW_MOUNTS
+    # Without root's CAP_SYS_ADMIN, a user namespace is what permits the other two.
+    return namespaces if uid == 0 else namespaces | clone.NEW_USER
+
+
+def find_out() -> Findings:
+    """Go the whole way once; about 3 ms.  Raises OSError if not even a fork is possible."""
+    uid, gid = os.geteuid(), os.getegid()
+    answer, question = os.pipe()
+    namespaces = namespaces_for(uid)
+    refused = ""
+    try:
+        pid, pidfd = clone.fork(namespaces)
+    except OSError as error:
+        refused = why_no_namespace(error)
+        namespaces = 0
+        pid, pidfd = clone.fork()
+    if pid == 0:
+        _try(question, uid, gid, namespaces)
+    os.close(question)
+    with open(answer, "rb") as file:
+        data = file.read(_LONGEST)
+    os.waitpid(pid, 0)
+    os.close(pidfd)
+    seen = msgspec.json.decode(data, type=Findings) if data else Findings("it died", False)
+    return Findings(pid_namespace=refused or seen.pid_namespace, sealed=seen.sealed)
+
+
+def _try(question: int, uid: int, gid: int, namespaces: int) -> NoReturn:
+    refused, sealed = "", False
+    try:
+        if namespaces:
+            try:
+                enter_namespaces(uid, gid, own_user_namespace=bool(namespaces & clone.NEW_USER))
+            except OSError as error:
+                refused = why_no_namespace(error)
+        sealed = _can_seal()
+    finally:
+        os.write(question, msgspec.json.encode(Findings(refused, sealed)))
+        os._exit(0)
+
+
+def _can_seal() -> bool:
+    if not seccomp.is_supported():
+        return False
+    try:
+        prctl.forbid_new_privileges()
+        if landlock.has_signal_scope():
+            landlock.scope_signals()
+        seccomp.install(seccomp.keeper_filter([os.getppid()]))
+    except OSError:
+        return False
+    return True
+
+
+def main() -> int:
+    """Print the findings."""
+    findings = find_out()
+    report = {
+        Containment.PID_NAMESPACE.value: findings.pid_namespace,
+        Containment.SUBREAPER.value: "",
+        "sealed": findings.sealed,
+    }
+    sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

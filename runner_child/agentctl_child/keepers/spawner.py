@@ -1,0 +1,222 @@
+"""The spawner: the clean, single-threaded process that runs are forked from.
+
+``python -I -m agentctl_child.keepers.spawner --request-fd N --supervisor-pidfd N --supervisor-pid PID``
+
+The supervisor has threads and must not fork itself.  This process imports once
+what every run needs, so that a run begins with a fork of something warm.  It
+never reads a Launch: one bad run must not be able to harm the next.
+"""
+
+import argparse
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Final
+
+# Imported for the runs, not for us: a fork shares it.
+import agentctl_child.agent  # noqa: F401
+from agentctl_child.keepers import layers, process_title
+from agentctl_child.keepers.death_chain import DeathChain
+from agentctl_child.keepers.failpoints import reach
+from agentctl_child.keepers.fork_run import Keepers
+from agentctl_child.keepers.launch_request import BadLaunchError, Descriptors, receive
+from agentctl_child.keepers.probe import find_out
+from agentctl_child.keepers.refusal import CannotStartError, refused_by_system
+from agentctl_child.keepers.sweep import children_of, sweep
+from agentctl_child.keepers.warden import run_warden
+from agentctl_child.sandbox import pidfd, prctl, signals
+from agentctl_protocol.spawning import LaunchPacket, SpawnerReady, pack
+from agentctl_protocol.vocabulary import Containment
+
+_ALL_KINDS: Final = 0x4000_0000  # __WALL
+#: An idle second-class import must not come between two runs that follow each other.
+_IDLE_MS: Final = 200
+#: How long wardens may take to empty their trees before we do it over their heads.
+_FAREWELL_S: Final = 1.0
+
+
+class Spawner:
+    """Forks wardens on request; dies with its supervisor, and its wardens with it."""
+
+    def __init__(self, requests: socket.socket, supervisor: int, supervisor_pidfd: int) -> None:
+        self.requests = requests
+        self.keepers = Keepers(
+            supervisor=supervisor,
+            supervisor_pidfd=supervisor_pidfd,
+            spawner=os.getpid(),
+            spawner_pidfd=pidfd.open_own(),
+            outside=layers.observe(),
+        )
+        self.children = signals.open_signalfd([signal.SIGCHLD])
+        # Not yet reaped, so their numbers cannot be anybody else's.
+        self.wardens: set[int] = set()
+        self.sweeping = False
+        self.idle_work = True
+
+    def __repr__(self) -> str:
+        return f"<Spawner wardens={len(self.wardens)} sweeping={self.sweeping}>"
+
+    def serve(self) -> None:
+        """Fork runs until the supervisor is gone or closes its end."""
+        requests, supervisor = self.requests.fileno(), self.keepers.supervisor_pidfd
+        poll = select.poll()
+        for descriptor in (requests, supervisor, self.children):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            ready = {d for d, _ in poll.poll(_IDLE_MS if self.idle_work else None)}
+            if supervisor in ready:
+                return
+            if self.children in ready:
+                signals.read_signalfd(self.children)
+                self._reap()
+                if self.sweeping:
+                    self._sweep_orphans()
+            if requests in ready and not self._take_request():
+                return
+            if not ready:
+                self._use_idle_time()
+
+    # --- forking ------------------------------------------------------------
+
+    def _take_request(self) -> bool:
+        try:
+            request = receive(self.requests)
+        except BadLaunchError as error:
+            _complain(f"a request was not understood: {error}")
+            return True
+        except ConnectionError:
+            return False
+        if request is None:
+            return False
+        packet, given = request
+        if packet.containment is Containment.SUBREAPER:
+            self._become_sweeper()
+        try:
+            self._fork_warden(packet, given)
+        except CannotStartError as error:
+            with socket.socket(fileno=os.dup(given.status)) as status, contextlib.suppress(OSError):
+                status.send(pack(error.packet()), socket.MSG_DONTWAIT)
+        given.close()
+        return True
+
+    def _fork_warden(self, packet: LaunchPacket, given: Descriptors) -> None:
+        threads = len(os.listdir("/proc/self/task"))
+        if threads > 1:
+            # Only the forking thread lives on in the child, with the others' locks held.
+            raise CannotStartError(
+                "system",
+                f"the spawner runs {threads} threads, so it must not fork",
+                hint="A preloaded module has started them.",
+            )
+        try:
+            pid = os.fork()
+        except OSError as error:
+            raise refused_by_system("the run cannot be forked", error) from None
+        if pid == 0:
+            self.requests.close()
+            os.close(self.children)
+            chain = DeathChain([self.keepers.spawner_pidfd, self.keepers.supervisor_pidfd])
+            run_warden(given, packet.run, self.keepers, chain)
+        self.wardens.add(pid)
+        reach("spawner:forked")
+
+    def _use_idle_time(self) -> None:
+        # Half of all agents want it, and it takes 50 ms.
+        import agentctl_child.sdk.asyncio_mode  # noqa: F401
+
+        gc.freeze()
+        self.idle_work = False
+
+    # --- the dead, and what they leave ------------------------------------
+
+    def _become_sweeper(self) -> None:
+        """From the first run without a pid namespace on, a dead warden's tree comes to us."""
+        if not self.sweeping:
+            prctl.become_subreaper()
+            # The signal would kill the last one who can sweep when the supervisor dies.
+            prctl.die_with_parent(0)
+            self.sweeping = True
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG | _ALL_KINDS)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.wardens.discard(pid)
+
+    def _sweep_orphans(self) -> None:
+        own = os.getpid()
+        if not self.wardens.issuperset(children_of(own)):
+            sweep(own, lambda: self.wardens, reap=self._reap)
+
+    def take_leave(self) -> None:
+        """Let the wardens end their runs, then end what is left.
+
+        Only where we are a sweeper: elsewhere our own end kills the wardens, and theirs init.
+        """
+        if not self.sweeping:
+            return
+        for pid in self.wardens:
+            os.kill(pid, signal.SIGUSR2)
+        end = time.monotonic() + _FAREWELL_S
+        while self.wardens and (left := end - time.monotonic()) > 0:
+            signal.sigtimedwait([signal.SIGCHLD], left)
+            self._reap()
+        sweep(os.getpid(), reap=self._reap)
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"agentctl spawner: {text}\n")
+    sys.stderr.flush()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m agentctl_child.keepers.spawner")
+    parser.add_argument("--request-fd", type=int, required=True)
+    parser.add_argument("--supervisor-pidfd", type=int, required=True)
+    parser.add_argument("--supervisor-pid", type=int, required=True)
+    parser.add_argument("--room", default="", help="any text: room for the titles in ps")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Serve one supervisor."""
+    arguments = _arguments()
+    signals.refuse_all()
+    DeathChain([arguments.supervisor_pidfd]).arm()
+    reach("spawner:started")
+    prctl.set_dumpable(False)
+    process_title.prepare()
+    for descriptor in (arguments.request_fd, arguments.supervisor_pidfd):
+        os.set_inheritable(descriptor, False)
+    # Nothing collectable is ever made here, and a collection would touch, and so copy,
+    # every page that the runs share with us.
+    gc.disable()
+    gc.freeze()
+    with socket.socket(fileno=arguments.request_fd) as requests:
+        spawner = Spawner(requests, arguments.supervisor_pid, arguments.supervisor_pidfd)
+        findings = find_out()
+        requests.send(
+            pack(
+                SpawnerReady(
+                    pid=os.getpid(),
+                    pid_namespace=findings.pid_namespace,
+                    sealed=findings.sealed,
+                )
+            )
+        )
+        spawner.serve()
+    spawner.take_leave()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,271 @@
+"""The warden: one process per run, outside its sandbox, that can always end it.
+
+It makes the tree, tells the supervisor what becomes of it, and holds the
+dead-man timer.  It lives until the tree is empty, and the tree does not outlive
+it.  Whatever asks it to act, the supervisor's packets, a signal from a client
+while the supervisor is frozen, a keeper's death, the timer, is turned into one of
+three orders first.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import msgspec
+
+from agentctl_child.keepers import process_title
+from agentctl_child.keepers.death_chain import DeathChain
+from agentctl_child.keepers.failpoints import reach
+from agentctl_child.keepers.fork_run import DEADLINE_SLACK_S, ForkedRun, Keepers, fork_run
+from agentctl_child.keepers.launch_request import BadLaunchError, Descriptors, read_launch
+from agentctl_child.keepers.refusal import CannotStartError, refused_by_system
+from agentctl_child.keepers.tree import Remains, Tree
+from agentctl_child.sandbox import pidfd, signals
+from agentctl_protocol.spawning import (
+    AgentExited,
+    Contained,
+    Deadline,
+    Exited,
+    FromInit,
+    InitReady,
+    Kill,
+    Launch,
+    Order,
+    Refused,
+    Running,
+    Status,
+    Terminate,
+    pack,
+)
+
+_PACKET_BYTES: Final = 65_536
+
+_decode_order = msgspec.msgpack.Decoder(Order).decode
+_decode_report = msgspec.msgpack.Decoder(Running | Refused).decode
+
+
+def run_warden(given: Descriptors, run: str, keepers: Keepers, chain: DeathChain) -> NoReturn:
+    """Be the warden of a run.  Called right after the fork.  Never returns, never raises."""
+    status = socket.socket(fileno=given.status)
+    try:
+        reach("warden:forked")
+        chain.arm(signal=False)
+        # An own session: a Ctrl-Z at the supervisor's terminal must not stop the timer.
+        os.setsid()
+        process_title.set_title("agentctl-warden", f"agentctl warden {run}")
+        own_pidfd = pidfd.open_own()
+        launch = _read(given)
+        forked = fork_run(launch, given, keepers, own_pidfd)
+        reach("warden:cloned")
+        last = _Warden(forked, status, chain, own_pidfd).run()
+    except CannotStartError as error:
+        last = error.packet()
+    except OSError as error:
+        last = refused_by_system("the run's warden", error).packet()
+    except BaseException as error:  # noqa: BLE001 - it must not return into the spawner
+        sys.stderr.write(f"agentctl warden {run}: {type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+        os._exit(1)  # and the chain, or the spawner's sweep, ends the run
+    _say(status, last)
+    _close(status)
+    os._exit(0)
+
+
+def _read(given: Descriptors) -> Launch:
+    try:
+        launch = read_launch(given.launch)
+    except BadLaunchError as error:
+        raise CannotStartError("system", f"the launch cannot be used: {error}") from None
+    reach("warden:decoded")
+    return launch
+
+
+def _say(status: socket.socket, packet: Status) -> None:
+    # A supervisor that is gone cannot be told.
+    with contextlib.suppress(OSError):
+        status.send(pack(packet), socket.MSG_DONTWAIT)
+
+
+def _close(status: socket.socket) -> None:
+    """Read what was still asked for: closing over it would reset the connection.
+
+    Then the supervisor's next read would fail before it gave our last word.
+    """
+    with contextlib.suppress(OSError):
+        status.shutdown(socket.SHUT_RD)
+        while status.recv(_PACKET_BYTES, socket.MSG_DONTWAIT):
+            pass
+
+
+@dataclass
+class _Timer:
+    """The dead-man timer: on the monotonic clock, only ever shortened."""
+
+    at: float | None
+
+    def shorten(self, at: float) -> None:
+        self.at = at if self.at is None else min(at, self.at)
+
+    @property
+    def has_fired(self) -> bool:
+        return self.at is not None and time.monotonic() >= self.at
+
+    @property
+    def left_ms(self) -> float | None:
+        return None if self.at is None else max(0.0, self.at - time.monotonic()) * 1000
+
+
+class _Warden:
+    def __init__(
+        self, forked: ForkedRun, status: socket.socket, chain: DeathChain, own_pidfd: int
+    ) -> None:
+        self.tree: Tree = forked.tree
+        self.timer = _Timer(forked.deadline)
+        self.status = status
+        self.chain = chain
+        self.own_pidfd = own_pidfd
+        self.orders = signals.open_signalfd([signal.SIGUSR1, signal.SIGUSR2])
+        self.report: socket.socket | None = forked.report
+        self.running: Running | None = None
+        self.refused: Refused | None = None
+        self.agent_end = AgentExited()
+        self.killed = self.deadline = False
+
+    def run(self) -> Exited | Refused:
+        """Watch over the tree until it is over; return the last word."""
+        while not self.killed:
+            ready = self._wait()
+            self._hear_tree()
+            self._hear_report()
+            if self.tree.ended:
+                break
+            for order in self._read_orders(ready):
+                self._execute(order)
+        return self._conclude()
+
+    def _wait(self) -> set[int]:
+        poll = select.poll()
+        for descriptor in (self.status.fileno(), self.orders, *self.chain, *self.tree.sources()):
+            poll.register(descriptor, select.POLLIN)
+        if self.report is not None:
+            poll.register(self.report.fileno(), select.POLLIN)
+        return {descriptor for descriptor, _ in poll.poll(self.timer.left_ms)}
+
+    # --- what the run says ------------------------------------------------
+
+    def _hear_tree(self) -> None:
+        for packet in self.tree.advance():
+            self._note(packet)
+
+    def _note(self, packet: FromInit) -> None:
+        match packet:
+            case InitReady():
+                self._announce(packet.namespace or None)
+            case Refused():
+                self.refused = packet
+            case AgentExited():
+                self.agent_end = packet
+            case Running():
+                pass
+
+    def _announce(self, namespace: int | None) -> None:
+        packet = Contained(
+            warden=pidfd.identity_of(os.getpid()),
+            root=self.tree.root,
+            containment=self.tree.containment,
+            namespace=namespace,
+        )
+        with contextlib.suppress(OSError):
+            socket.send_fds(
+                self.status,
+                [pack(packet)],
+                [self.own_pidfd, self.tree.root_pidfd],
+                socket.MSG_DONTWAIT,
+            )
+        reach("warden:contained")
+
+    def _hear_report(self) -> None:
+        while self.report is not None:
+            try:
+                data = self.report.recv(_PACKET_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                data = b""
+            if data:
+                match _decode_report(data):
+                    case Refused() as refused:
+                        self.refused = refused
+                    case running:
+                        self.running = running
+                continue
+            self.report.close()
+            self.report = None
+            # Only now: exec has closed the agent's end, so it has succeeded.
+            if self.running is not None and self.refused is None:
+                _say(self.status, self.running)
+
+    # --- what it is asked for -------------------------------------------
+
+    def _read_orders(self, ready: set[int]) -> Iterator[Order]:
+        if self.timer.has_fired:
+            self.deadline = True
+            yield Kill()
+        if ready.intersection(self.chain):
+            yield Kill()
+        if self.orders in ready:
+            came = signals.read_signalfd(self.orders)
+            if signal.SIGUSR1 in came:
+                yield Terminate()
+            if signal.SIGUSR2 in came:
+                yield Kill()
+        if self.status.fileno() in ready:
+            try:
+                data = self.status.recv(_PACKET_BYTES)
+            except ConnectionError:
+                data = b""
+            # The supervisor closed its end: it wants no more of this run.
+            yield _decode_order(data) if data else Kill()
+
+    def _execute(self, order: Order) -> None:
+        match order:
+            case Terminate():
+                self.tree.terminate()
+            case Kill():
+                self.killed = True
+            case Deadline(after_s=after_s):
+                self.timer.shorten(time.monotonic() + after_s + DEADLINE_SLACK_S)
+                self.tree.shorten(after_s + 2 * DEADLINE_SLACK_S)
+
+    # --- how it ended ------------------------------------------------------
+
+    def _conclude(self) -> Exited | Refused:
+        self.tree.kill()
+        remains = self.tree.collect()
+        self._hear_tree()
+        self._hear_report()
+        empty = not remains.survivors and remains.blocked_by is None
+        if self.refused is not None and empty:
+            return self.refused
+        return self._exited(remains)
+
+    def _exited(self, remains: Remains) -> Exited:
+        end = self.agent_end
+        unexplained = end.code is None and end.signal is None and not self.killed
+        return Exited(
+            code=end.code,
+            signal=end.signal,
+            cpu_s=remains.cpu_s,
+            max_rss_bytes=remains.max_rss_bytes,
+            # Init's own timer fires when this process was stopped for as long.
+            deadline=self.deadline or (unexplained and self.timer.has_fired),
+            survivors=remains.survivors,
+            blocked_by=remains.blocked_by,
+        )

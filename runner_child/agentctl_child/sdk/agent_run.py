@@ -1,0 +1,236 @@
+"""`run`: all that an agent's author needs, in one object.
+
+Works in a function that agentctl runs, in a program that agentctl runs (it connects
+at the first use), and outside: there events are dropped, calls granted, and the
+input is None, so that an agent can be tried by hand.
+"""
+
+import os
+from typing import Any, Final, Literal, cast
+
+from agentctl_child.sdk import outgoing
+from agentctl_child.sdk.calls import Call
+from agentctl_child.sdk.cancellation import CancelToken
+from agentctl_child.sdk.inputs import Inputs
+from agentctl_child.sdk.supervision import Supervision, supervision
+from agentctl_protocol.messages import (
+    Artifact,
+    CallKind,
+    Checkpoint,
+    LogLine,
+    Message,
+    Progress,
+    Text,
+    Usage,
+    UsageQuality,
+)
+
+MessageKind = Literal["text", "stop", "handoff"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+_MESSAGE_KINDS: Final = ("text", "stop", "handoff")
+_LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+_QUALITIES: Final = ("reported", "partial", "estimated", "unknown")
+
+
+class Run:
+    """The run, as its agent sees it.  Safe to use from any thread and any task.
+
+    Once the run is being stopped, whatever reports, asks or waits raises `RunCancelled`,
+    except in code that is handling it: there the reporting methods still report.
+    """
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._supervision = supervision
+
+    def __repr__(self) -> str:
+        return f"<Run {self._supervision.run_id or '(not supervised)'} {self._supervision.token!r}>"
+
+    # --- what it is -------------------------------------------------------
+
+    @property
+    def supervised(self) -> bool:
+        """Whether agentctl runs this process."""
+        return self._supervision.connection() is not None
+
+    @property
+    def id(self) -> str:
+        """The id of the run; empty outside agentctl."""
+        self._supervision.connection()
+        return self._supervision.run_id
+
+    @property
+    def input(self) -> Any:
+        """What the run was started with; None if nothing."""
+        self._supervision.connection()
+        return self._supervision.input
+
+    @property
+    def cancel_token(self) -> CancelToken:
+        """Says whether the run is being stopped."""
+        self._supervision.connection()
+        return self._supervision.token
+
+    def inputs(self) -> Inputs:
+        """The items sent to the run while it is alive, for ``for`` and for ``async for``.
+
+        Ends when no more can come; each item goes to one iterator only.
+        """
+        connection = self._supervision.connection()
+        return Inputs(None if connection is None else connection.inputs)
+
+    # --- what it reports --------------------------------------------------
+
+    def emit_text(self, text: str, source: str = "") -> None:
+        """Report a piece of streamed text of any length.
+
+        Raises:
+            ValueError: an argument is not a str, or *source* is longer than 256.
+            RunCancelled: the run is being stopped.
+        """
+        text = outgoing.clean(text, "text")
+        source = outgoing.label(source, "source")
+        piece = self._supervision.limits.piece
+        if len(text) <= piece:
+            self._supervision.emit(Text(text=text, source=source), outgoing.weight_of(text, source))
+            return
+        for at in range(0, len(text), piece):
+            part = text[at : at + piece]
+            self._supervision.emit(Text(text=part, source=source), outgoing.weight_of(part, source))
+
+    def emit_message(
+        self, text: str, source: str = "", kind: MessageKind = "text", target: str = ""
+    ) -> None:
+        """Report a whole message: for people, to stop, or to hand over to *target*.
+
+        Raises:
+            ValueError: an argument is not what it should be, or *text* is too long for one
+                message: then use `emit_text`.
+            RunCancelled: the run is being stopped.
+        """
+        text = outgoing.clean(text, "text")
+        size, most = len(text.encode()), self._supervision.limits.payload
+        if size > most:
+            raise ValueError(
+                f"a message of {size} bytes: at most {most}; emit_text takes any length"
+            )
+        event = Message(
+            text=text,
+            source=outgoing.label(source, "source"),
+            kind=cast(MessageKind, outgoing.choice(kind, "kind", _MESSAGE_KINDS)),
+            target=outgoing.label(target, "target"),
+        )
+        self._supervision.emit(event, outgoing.weight_of(text, source, target))
+
+    def progress(self, done: float, total: float = 0, note: str = "") -> None:
+        """Report that *done* of *total* is done; a total of 0 is an unknown one.
+
+        Raises:
+            ValueError: a number is not finite.
+            RunCancelled: the run is being stopped.
+        """
+        note = outgoing.shortened(note, "note", outgoing.MAX_NOTE)
+        event = Progress(
+            done=outgoing.amount(done, "done"), total=outgoing.amount(total, "total"), note=note
+        )
+        self._supervision.emit(event, outgoing.weight_of(note))
+
+    def usage(
+        self,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        *,
+        model: str = "",
+        call: Call | str = "",
+        quality: UsageQuality = "reported",
+    ) -> None:
+        """Report tokens.  With *call* they are that call's totals so far: the last report counts.
+
+        Raises:
+            ValueError: a count is negative or no int, or *quality* is not of the list.
+            RunCancelled: the run is being stopped.
+        """
+        call_id = call.id if isinstance(call, Call) else call
+        event = Usage(
+            model=outgoing.label(model, "model"),
+            call=outgoing.label(call_id, "call", longest=128),
+            prompt_tokens=outgoing.count(prompt_tokens, "prompt_tokens"),
+            completion_tokens=outgoing.count(completion_tokens, "completion_tokens"),
+            quality=cast(UsageQuality, outgoing.choice(quality, "quality", _QUALITIES)),
+        )
+        self._supervision.emit(event, outgoing.weight_of(model))
+
+    def checkpoint(self, state: object) -> None:
+        """Report a state from which the agent could go on; anything that JSON can say.
+
+        Raises:
+            ValueError: it is not JSON, or too big for one message.
+            RunCancelled: the run is being stopped.
+        """
+        raw = outgoing.value(state, "the state")
+        size, most = len(bytes(raw)), self._supervision.limits.payload
+        if size > most:
+            raise ValueError(
+                f"a checkpoint of {size} bytes: at most {most};"
+                " write it to a file and name that by run.artifact"
+            )
+        self._supervision.emit(Checkpoint(state=raw), size + outgoing.OVERHEAD)
+
+    def artifact(self, path: str | os.PathLike[str], note: str = "") -> None:
+        """Name a file as a product of the run.
+
+        Raises:
+            ValueError: *path* is no path or longer than 4096.
+            RunCancelled: the run is being stopped.
+        """
+        try:
+            plain = os.fspath(path)
+        except TypeError:
+            raise ValueError(f"path is a path, not {type(path).__name__}") from None
+        text = outgoing.label(plain, "path", empty=False, longest=outgoing.MAX_NOTE)
+        note = outgoing.shortened(note, "note", outgoing.MAX_NOTE)
+        self._supervision.emit(Artifact(path=text, note=note), outgoing.weight_of(text, note))
+
+    def log(self, text: str, level: LogLevel = "info") -> None:
+        """Report a diagnostic line, cut at 65,536 characters.
+
+        Raises:
+            ValueError: *text* is no str, or *level* is not of the list.
+            RunCancelled: the run is being stopped.
+        """
+        longest = min(outgoing.MAX_LOG_LINE, self._supervision.limits.piece)
+        line = outgoing.shortened(text, "text", longest)
+        checked = cast(LogLevel, outgoing.choice(level, "level", _LOG_LEVELS))
+        self._supervision.emit(LogLine(text=line, level=checked), outgoing.weight_of(line))
+
+    def flush(self) -> None:
+        """Send what was reported; returns when the supervisor's end has it."""
+        connection = self._supervision.connection()
+        if connection is None:
+            return
+        connection.say()
+        self._supervision.interruption.check()
+
+    # --- what it asks for -------------------------------------------------
+
+    def tool_call(self, name: str, args: object = None) -> Call:
+        """A call of the tool *name*, to be entered by ``with`` or ``async with``.
+
+        Raises:
+            ValueError: *name* is empty or longer than 256, or *args* are not JSON.
+        """
+        return self._call("tool", name, args)
+
+    def model_call(self, name: str, request: object = None) -> Call:
+        """A call of the model *name*, to be entered by ``with`` or ``async with``.
+
+        Raises:
+            ValueError: *name* is empty or longer than 256, or *request* is not JSON.
+        """
+        return self._call("model", name, request)
+
+    def _call(self, kind: CallKind, name: str, args: object) -> Call:
+        link = self._supervision
+        return Call(link.connection(), link.interruption, kind, name, args)
+
+
+run: Final = Run(supervision)

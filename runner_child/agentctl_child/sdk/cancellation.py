@@ -1,0 +1,269 @@
+"""How a stop reaches the agent's code.
+
+`CancelToken` is the fact, for everybody to see.  `Interruption` brings it to code
+that does not look: a signal to the main thread, whose handler raises
+`RunCancelled`.  That breaks `time.sleep`, a blocking `recv`, a lock, a `waitpid`.
+
+Two rules:
+
+* The handler raises at most once.  What the agent swallows is raised again by
+  its next call into the SDK, never out of nowhere.
+* It never raises inside a critical section (`Interruption.shield`): a frame that
+  is half written would be a lie to the supervisor.
+"""
+
+import _thread
+import itertools
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from types import FrameType, TracebackType
+from typing import Final, cast
+
+from agentctl_child.sdk.waiting import ThreadWaiter
+
+#: Below SIGRTMAX, where debuggers live, and far from SIGRTMIN, where other runtimes begin.
+CANCEL_SIGNAL: Final = int(signal.SIGRTMAX) - 2
+
+#: A context chain longer than this is not looked through.
+_MAX_CHAIN: Final = 100
+
+
+class RunCancelled(BaseException):
+    """The run is being stopped.  Save what is worth saving and let this pass.
+
+    Not an `Exception`, so that ``except Exception`` around a tool does not swallow it.
+    """
+
+
+#: Exceptions that mean "cut short": each mode's file adds those of its library.
+CANCELLATIONS: list[type[BaseException]] = [RunCancelled, GeneratorExit]
+
+#: Whether this thread or task has had its `RunCancelled`; every task has its own context.
+_told: ContextVar[bool] = ContextVar("agentctl_told", default=False)
+
+
+class CancelToken:
+    """Says whether the run is being stopped; for threads and loops that look for themselves."""
+
+    def __init__(self) -> None:
+        self._cancelled = False
+        self._reason = ""
+        self._detail = ""
+        self._deadline = float("inf")
+        self._waiters: set[ThreadWaiter] = set()
+        self._callbacks: dict[int, Callable[[], object]] = {}
+        self._keys = itertools.count()
+
+    def __repr__(self) -> str:
+        return f"<CancelToken {'cancelled: ' + self._reason if self._cancelled else 'open'}>"
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the stop has been asked for.  It never goes back."""
+        return self._cancelled
+
+    @property
+    def reason(self) -> str:
+        """The reason code of the stop, such as ``user`` or ``time``; empty before it."""
+        return self._reason
+
+    @property
+    def detail(self) -> str:
+        """One sentence for people; may be empty."""
+        return self._detail
+
+    @property
+    def seconds_left(self) -> float:
+        """How long until SIGTERM follows; infinite before the stop."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the stop, or for *timeout* seconds; whether it has been asked for."""
+        waiter = ThreadWaiter()
+        self._waiters.add(waiter)
+        try:
+            if not self._cancelled:
+                waiter.wait(-1 if timeout is None else max(0.0, timeout))
+        finally:
+            self._waiters.discard(waiter)
+        return self._cancelled
+
+    def add_callback(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call *callback* once at the stop (now, if that has come); returns its removal.
+
+        It runs in a thread of the SDK and should be quick: the main thread is
+        interrupted when all are through, but 0.1 s after the stop at the latest.
+        """
+        key = next(self._keys)
+        self._callbacks[key] = callback
+        if self._cancelled and self._callbacks.pop(key, None) is not None:
+            callback()
+
+        def remove() -> None:
+            self._callbacks.pop(key, None)
+
+        return remove
+
+    def cancel(self, reason: str, detail: str = "", within_s: float = float("inf")) -> bool:
+        """Record the stop and wake all who wait; False when it was recorded before.
+
+        A later call may only shorten the time that is left.
+        """
+        self._deadline = min(self._deadline, time.monotonic() + within_s)
+        if self._cancelled:
+            return False
+        self._reason, self._detail = reason, detail
+        self._cancelled = True
+        for waiter in list(self._waiters):
+            waiter.wake()
+        return True
+
+    def run_callbacks(self, failed: Callable[[Exception], None]) -> None:
+        """Call those that wait for the stop, each once; *failed* hears of those that raise."""
+        while self._callbacks:
+            for key in list(self._callbacks):
+                callback = self._callbacks.pop(key, None)
+                if callback is None:
+                    continue
+                try:
+                    callback()
+                except Exception as error:  # noqa: BLE001 - the others are to be called too
+                    failed(error)
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether anything waits to be called."""
+        return bool(self._callbacks)
+
+
+class Interruption:
+    """Raises `RunCancelled` in the agent's code: by signal, and at its calls into the SDK."""
+
+    def __init__(self, token: CancelToken) -> None:
+        self.token = token
+        self.shield = _Shield(self)
+        #: Whether the running task was told by its own library.  Set by a mode.
+        self.task_was_told: Callable[[], bool] = bool
+        self._main = threading.main_thread().ident
+        self._delivered = False
+        self._heard = ThreadWaiter()
+
+    def __repr__(self) -> str:
+        return f"<Interruption delivered={self._delivered} {self.shield!r}>"
+
+    def install(self) -> None:
+        """Handle `CANCEL_SIGNAL`.  Only the main thread can; elsewhere this does nothing."""
+        self._main = threading.main_thread().ident
+        if _thread.get_ident() == self._main:
+            signal.signal(CANCEL_SIGNAL, self._on_signal)
+
+    def interrupt_main(self) -> None:
+        """Break whatever the main thread waits for.  Called in any other thread."""
+        if self._signal_main():
+            _thread.start_new_thread(self._insist, ())
+
+    def _insist(self) -> None:
+        """Send the signal again until its handler has run.
+
+        The interpreter looks at signals, and then makes its system call: a signal that
+        comes in between is noted, and breaks nothing.  Seen once in a hundred stops, since
+        a thread that is about to sleep lets go of the interpreter lock, and that very
+        thing wakes the thread that sends the signal.
+        """
+        pause = 0.01
+        while not self._heard.wait(pause) and self._signal_main():
+            pause = min(2 * pause, 0.5)
+
+    def _signal_main(self) -> bool:
+        if self._main is None or signal.getsignal(CANCEL_SIGNAL) != self._on_signal:
+            return False  # the agent has taken our signal: unhandled, it would kill
+        try:
+            signal.pthread_kill(self._main, CANCEL_SIGNAL)
+        except OSError:
+            # A sandbox may forbid it.  This runs the handler, but breaks no wait.
+            _thread.interrupt_main(cast(signal.Signals, CANCEL_SIGNAL))
+        return True
+
+    def mark_delivered(self) -> None:
+        """The agent's code has the news by another way: the signal is not to raise any more."""
+        self._delivered = True
+        self._heard.wake()
+
+    @property
+    def told(self) -> bool:
+        """Whether the calling thread or task has had its `RunCancelled` before."""
+        return _told.get() or self.is_handled() or self.task_was_told()
+
+    def is_handled(self) -> bool:
+        """Whether the calling code is inside an ``except`` or ``finally`` of the cancellation."""
+        error = sys.exc_info()[1]
+        kinds = tuple(CANCELLATIONS)
+        for _ in range(_MAX_CHAIN):
+            if error is None:
+                return False
+            if isinstance(error, kinds):
+                return True
+            error = error.__context__
+        return False
+
+    def check(self) -> None:
+        """Raise `RunCancelled` if the run is being stopped, unless its handling calls."""
+        if self.token.is_cancelled and not self.is_handled():
+            raise self.cancelled()
+
+    def cancelled(self) -> RunCancelled:
+        """The exception for the caller to raise; it counts as told from now on."""
+        _told.set(True)
+        if _thread.get_ident() == self._main:
+            self.mark_delivered()
+        return RunCancelled(self.token.detail or self.token.reason)
+
+    def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
+        self._heard.wake()
+        if self._delivered or not self.token.is_cancelled:
+            return
+        if self.shield.depth:
+            self.shield.wanted = True
+            return
+        raise self.cancelled()
+
+    def held_off_is_due(self) -> bool:
+        """Whether a signal came inside the shield and nobody was told since."""
+        return self.shield.wanted and not self._delivered
+
+    def in_main_thread(self) -> bool:
+        """Whether the caller is the thread that signals interrupt."""
+        return _thread.get_ident() == self._main
+
+
+class _Shield:
+    """Holds the signal's exception off in the main thread while it is entered; may be nested."""
+
+    def __init__(self, interruption: Interruption) -> None:
+        self.depth = 0
+        self.wanted = False
+        self._interruption = interruption
+
+    def __repr__(self) -> str:
+        return f"<Shield depth={self.depth} wanted={self.wanted}>"
+
+    def __enter__(self) -> None:
+        if self._interruption.in_main_thread():
+            self.depth += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if not self._interruption.in_main_thread():
+            return
+        self.depth -= 1
+        # A signal that comes after this line finds no shield and raises by itself.
+        if not self.depth and self._interruption.held_off_is_due():
+            raise self._interruption.cancelled()

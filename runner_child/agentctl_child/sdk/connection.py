@@ -1,0 +1,369 @@
+"""The agent's end of the channel: a socket, a thread that reads, and one that flushes.
+
+* **The reader never sends and never runs the agent's code**, so nothing can keep a
+  cancel, a verdict or the end of the channel from being noticed.
+* **Everything leaves in the order in which it was said.**  Events are queued; whoever
+  sends takes the queue along, under one lock.  The flusher only sees to it that
+  a queue with nobody else to take it along is sent too.
+* **A call of the gate leaves in the thread that makes it**: handing it over would
+  cost more than the call.
+* **End of channel means end of process.**  No run goes on unsupervised.
+
+Threads are made by `_thread`, so that agents that join all of `threading.enumerate()`
+do not wait for ours.
+"""
+
+import _thread
+import itertools
+import os
+import queue
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, cast
+
+from agentctl_child.sdk.cancellation import Interruption
+from agentctl_child.sdk.inputs import InputQueue
+from agentctl_child.sdk.outgoing import Limits, shortened, weight_of
+from agentctl_child.sdk.waiting import ThreadWaiter, Waiter
+from agentctl_protocol.channel import agent_end
+from agentctl_protocol.errors import PeerProtocolError
+from agentctl_protocol.messages import (
+    PROTOCOL_VERSION,
+    Ack,
+    Ask,
+    Beat,
+    Bye,
+    CallFinished,
+    Cancel,
+    ChildMessage,
+    Event,
+    Events,
+    Hello,
+    Input,
+    InputEnd,
+    LogLine,
+    Ping,
+    Start,
+    SupervisorMessage,
+    Verdict,
+)
+from agentctl_protocol.values import open_value
+
+SDK: Final = "agentctl-child 0.1.0"
+#: Exit status of an agent whose supervisor is gone (EX_SOFTWARE).
+EXIT_UNSUPERVISED: Final = 70
+MAX_QUEUED_BYTES: Final = 4 << 20
+MAX_QUEUED_EVENTS: Final = 20_000
+CALLBACKS_S: Final = 0.1
+#: An event that follows the last send by more than this is not kept for a batch.
+RARE_S: Final = 0.001
+_RECEIVE: Final = 1 << 16
+
+
+class PendingAsk:
+    """An ask on its way; ``verdict`` is set before its waiter is woken."""
+
+    __slots__ = ("call", "verdict", "waiter")
+
+    def __init__(self, call: str, waiter: Waiter) -> None:
+        self.call = call
+        self.waiter = waiter
+        self.verdict: Verdict | None = None
+
+
+class Connection:
+    """The agent's end of the channel, from hello to bye.  Safe to use from any thread."""
+
+    def __init__(self, channel_fd: int, interruption: Interruption) -> None:
+        """Take over *channel_fd*, a connected stream socket."""
+        os.set_inheritable(channel_fd, False)
+        self._socket = socket.socket(fileno=channel_fd)
+        self._socket.setblocking(True)
+        self.limits = Limits()
+        self.inputs = InputQueue(interruption)
+        #: Brings a cancel to the agent's code; a mode puts its own in place.
+        self.interrupt: Callable[[], None] = interruption.interrupt_main
+        #: Counts the turns of the event loop, where there is one.
+        self.loop_turns: Callable[[], int] = int
+        self._interruption = interruption
+        self._token = interruption.token
+        # Two ends, because a refused send puts the state of its end back, and the
+        # reader may have moved the other half of it meanwhile.
+        self._outgoing = agent_end()
+        self._incoming = agent_end()
+        self._start: Start | None = None
+        self._started = ThreadWaiter()
+        self._send_lock = _thread.allocate_lock()
+        self._sender = 0
+        self._last_send = 0.0
+        self._unsent = b""
+        #: Events with their weight, and other messages with the weight 0.
+        self._queue: deque[tuple[Event | ChildMessage, int]] = deque()
+        self._queued_bytes = 0
+        self._events_sent = 0
+        self._pending: dict[str, PendingAsk] = {}
+        self._call_numbers = itertools.count(1)
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._flusher_idle = True
+        self._flusher_runs = False
+        self._beats = 0
+        self._leaving = False
+        self.acknowledged = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Connection {self._outgoing.agent_state}, {self._events_sent} events sent,"
+            f" {len(self._queue)} queued, {len(self._pending)} asks pending>"
+        )
+
+    # --- the beginning ----------------------------------------------------
+
+    def greet(self) -> None:
+        """Say hello and start to read."""
+        self.say(Hello(version=PROTOCOL_VERSION, sdk=SDK))
+        _start_thread(self._read_forever)
+
+    def wait_for_start(self) -> Start:
+        """The answer to hello.  A cancel that came with it has been heard by then."""
+        while self._start is None:
+            self._started.wait()
+        return self._start
+
+    # --- what goes out ----------------------------------------------------
+
+    def emit(self, event: Event, weight: int) -> None:
+        """Report *event*, which takes at most *weight* bytes.
+
+        One now and then is sent at once: code that holds the interpreter, or a crash,
+        may follow.  The more of them, the larger the batches; a full queue is sent here.
+
+        No lock and no shield: an append is atomic, and the sum of bytes, which may
+        lose a summand between threads, only says when to send.
+        """
+        self._queue.append((event, weight))
+        self._queued_bytes += weight
+        is_full = self._queued_bytes > MAX_QUEUED_BYTES or len(self._queue) > MAX_QUEUED_EVENTS
+        is_rare = time.monotonic() - self._last_send > RARE_S and not self._send_lock.locked()
+        if is_full or is_rare:
+            self.say()
+        elif self._flusher_idle:
+            self._ring()
+
+    def say(self, *messages: ChildMessage) -> None:
+        """Send what is queued, then *messages*.  Blocks while the supervisor does not read."""
+        me = _thread.get_ident()
+        if self._sender == me:
+            # A finalizer or a signal handler of the agent's, in the middle of a frame.
+            self._queue.extend((message, 0) for message in messages)
+            self._ring()
+            return
+        with self._interruption.shield, self._send_lock:
+            self._sender = me
+            try:
+                self._send(messages)
+            finally:
+                self._sender = 0
+
+    def leave(self, *, cancelled: bool) -> None:
+        """Send what is queued, then bye.  What is said after that is dropped."""
+        self._leaving = True
+        self.say(Bye(cancelled=cancelled))
+
+    def _send(self, messages: tuple[ChildMessage, ...]) -> None:
+        if self._outgoing.agent_state == "gone":
+            self._queue.clear()
+            return
+        frames = self._frames_of_queue() if self._queue else []
+        # A frame each: the other end logs the bytes of a frame of one message as they are.
+        for message in messages:
+            frames.append(self._outgoing.send(message))
+        self._last_send = time.monotonic()
+        self._unsent += b"".join(frames)
+        try:
+            self._send_unsent()
+        except OSError as error:
+            if error.errno is None:
+                raise  # not the kernel's word: a TimeoutError that a signal handler raised
+            if not self._leaving:
+                os._exit(EXIT_UNSUPERVISED)
+            self._unsent = b""
+
+    def _send_unsent(self) -> None:
+        while self._unsent:
+            sent: list[int] = []
+            try:
+                # A signal handler of the agent's may raise while this blocks (an alarm that
+                # is a time-out).  How much was sent must not be lost with that, or the next
+                # frame would begin in the middle of this one: no bytecode, and so no
+                # handler, comes between the send and the note of its count.
+                sent.extend(map(self._socket.send, (self._unsent,)))
+            finally:
+                self._unsent = self._unsent[sum(sent) :]
+
+    def _frames_of_queue(self) -> list[bytes]:
+        frames: list[bytes] = []
+        batch: list[Event] = []
+        bytes_in_batch = bytes_taken = 0
+        # Not until it is empty: other threads may fill it as fast as we take.
+        for _ in range(len(self._queue)):
+            item, weight = self._queue.popleft()
+            bytes_taken += weight
+            is_event = weight > 0
+            if batch and (not is_event or bytes_in_batch + weight > self.limits.payload):
+                frames.append(self._frame_of(batch))
+                batch, bytes_in_batch = [], 0
+            if is_event:
+                batch.append(cast(Event, item))
+                bytes_in_batch += weight
+            else:
+                frames.append(self._outgoing.send(cast(ChildMessage, item)))
+        if batch:
+            frames.append(self._frame_of(batch))
+        self._queued_bytes = max(0, self._queued_bytes - bytes_taken) if self._queue else 0
+        return frames
+
+    def _frame_of(self, batch: list[Event]) -> bytes:
+        first = self._events_sent + 1
+        self._events_sent += len(batch)
+        return self._outgoing.send(Events(first=first, events=batch))
+
+    def _ring(self) -> None:
+        self._flusher_idle = False
+        if not self._flusher_runs:
+            self._flusher_runs = True
+            _start_thread(self._flush_forever)
+        self._bell.put(None)
+
+    def _flush_forever(self) -> None:
+        while True:
+            self._bell.get()
+            # Before the queue is taken: an event that is queued from here on rings again.
+            self._flusher_idle = True
+            self.say()
+
+    # --- the gate ---------------------------------------------------------
+
+    def next_call(self) -> str:
+        """A call id that was not used before."""
+        return f"c{next(self._call_numbers)}"
+
+    def ask(self, ask: Ask, waiter: Waiter) -> PendingAsk:
+        """Send *ask*; *waiter* is woken by its verdict, or by a cancel."""
+        if self._sender == _thread.get_ident():
+            raise RuntimeError("a finalizer or signal handler of the agent's makes no calls")
+        pending = PendingAsk(ask.call, waiter)
+        self._pending[ask.call] = pending
+        try:
+            self.say(ask)
+            if self._token.is_cancelled:
+                waiter.wake()  # it came before the reader could see this ask
+        except BaseException:
+            self.abandon(pending)
+            raise
+        return pending
+
+    def abandon(self, pending: PendingAsk) -> None:
+        """Nobody waits for this verdict any more.  A grant of it ends as cancelled.
+
+        Whoever finds the ask gone from the table, the reader or this, was second
+        and says so to the supervisor: exactly one of the two.
+        """
+        if self._pending.pop(pending.call, None) is None:
+            self._finish_unused(pending.verdict)
+
+    def _finish_unused(self, verdict: Verdict | None) -> None:
+        if verdict is not None and verdict.verdict == "granted":
+            self._queue.append((CallFinished(call=verdict.call, outcome="cancelled"), 0))
+            self._ring()
+
+    # --- what comes in ----------------------------------------------------
+
+    def _read_forever(self) -> None:
+        try:
+            buffer = bytearray(_RECEIVE)
+            view = memoryview(buffer)
+            while size := self._socket.recv_into(buffer):
+                for message, _ in self._incoming.receive(bytes(view[:size])):
+                    self._hear(message)
+                # Only after all that came with it: a cancel in the same breath counts.
+                if self._start is not None:
+                    self._started.wake()
+        except (OSError, PeerProtocolError):
+            pass
+        finally:
+            if not self._leaving:
+                os._exit(EXIT_UNSUPERVISED)
+
+    def _hear(self, message: SupervisorMessage) -> None:
+        match message:
+            case Verdict():
+                self._hear_verdict(message)
+            case Cancel():
+                self._hear_cancel(message)
+            case Input():
+                self.inputs.put(open_value(message.data, "input"))
+            case InputEnd():
+                self.inputs.end()
+            case Ack():
+                self.acknowledged = message.seq
+            case Ping():
+                self._beats += 1
+                self._queue.append((Beat(thread=self._beats, loop=self.loop_turns()), 0))
+                self._ring()
+            case Start():
+                self.limits = Limits(message.max_frame)
+                self._start = message
+
+    def _hear_verdict(self, verdict: Verdict) -> None:
+        pending = self._pending.get(verdict.call)
+        if pending is not None:
+            pending.verdict = verdict
+            if self._pending.pop(verdict.call, None) is not None:
+                pending.waiter.wake()
+                return
+        self._finish_unused(verdict)
+
+    def _hear_cancel(self, cancel: Cancel) -> None:
+        reason = shortened(cancel.reason, "reason", 256)
+        if not self._token.cancel(reason, cancel.detail, cancel.deadline_s):
+            return
+        for pending in list(self._pending.values()):
+            pending.waiter.wake()
+        self.inputs.wake()
+        if self._token.has_callbacks:
+            done = ThreadWaiter()
+            _start_thread(lambda: self._run_callbacks(done))
+            done.wait(CALLBACKS_S)
+        self.interrupt()
+
+    def _run_callbacks(self, done: ThreadWaiter) -> None:
+        def failed(error: Exception) -> None:
+            text = shortened(f"a cancel callback raised {error!r}", "text", 1000)
+            self.emit(LogLine(text=text, level="error"), weight_of(text))
+
+        try:
+            self._token.run_callbacks(failed)
+        finally:
+            done.wake()
+
+    # --- a fork of the agent ----------------------------------------------
+
+    def let_go(self) -> None:
+        """In a forked child of the agent: give the descriptor up, say nothing ever again."""
+        self._leaving = True
+        # A thread that is not here may have held it.
+        self._send_lock = _thread.allocate_lock()
+        self._socket.close()
+
+
+def _start_thread(function: Callable[[], None]) -> None:
+    # Signals are for the main thread: they must break what *it* waits for.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        _thread.start_new_thread(function, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,130 @@
+"""Whether this process is an agent's, and its one connection if so.
+
+Undecided until somebody asks: importing the SDK must do nothing.  The process of a
+function is told (`attach`); a program finds its channel in the environment at its
+first use of `run`; everything else, forks of an agent included, is on its own.
+"""
+
+import _thread
+import atexit
+import os
+import stat
+import sys
+from types import TracebackType
+from typing import Any, Final
+
+from agentctl_child.sdk.cancellation import CancelToken, Interruption, RunCancelled
+from agentctl_child.sdk.connection import Connection
+from agentctl_child.sdk.outgoing import Limits
+from agentctl_protocol.messages import Event, Ready, Start
+from agentctl_protocol.spawning import CHANNEL_FD_VARIABLE
+from agentctl_protocol.values import open_value
+
+
+class Supervision:
+    """The link between this process and its supervisor, if it has one."""
+
+    def __init__(self) -> None:
+        self.token: Final = CancelToken()
+        self.interruption: Final = Interruption(self.token)
+        self._limits = Limits()
+        self.run_id = ""
+        self.input: Any = None
+        self._connection: Connection | None = None
+        self._is_decided = False
+        self._deciding = _thread.allocate_lock()
+        os.register_at_fork(after_in_child=self._leave_to_parent)
+
+    def __repr__(self) -> str:
+        return f"<Supervision {self._connection!r}>"
+
+    @property
+    def limits(self) -> Limits:
+        """What fits into one message."""
+        if not self._is_decided:
+            self.connection()
+        return self._limits
+
+    def connection(self) -> Connection | None:
+        """The connection; None outside agentctl.  The first call of a program connects it."""
+        if self._is_decided:
+            return self._connection
+        with self._deciding:
+            if not self._is_decided:
+                self._connect_program()
+            return self._connection
+
+    def emit(self, event: Event, weight: int) -> None:
+        """Report *event*, which takes at most *weight* bytes.
+
+        Raises:
+            RunCancelled: the run is being stopped, and the caller is not handling that.
+        """
+        connection = self._connection
+        if connection is None and (connection := self.connection()) is None:
+            return
+        if self.token.is_cancelled:
+            self.interruption.check()
+        connection.emit(event, weight)
+
+    def attach(self, connection: Connection, start: Start) -> None:
+        """Be the process of the run that *start* describes."""
+        self.run_id = start.run
+        self.input = open_value(start.input, "input")
+        self._limits = connection.limits
+        self._connection = connection
+        self._is_decided = True
+
+    def _connect_program(self) -> None:
+        channel_fd = _inherited_channel()
+        if channel_fd is None:
+            self._is_decided = True
+            return
+        # Programs started by this one have no use for the number.
+        os.environ.pop(CHANNEL_FD_VARIABLE, None)
+        with self.interruption.shield:
+            self.interruption.install()
+            connection = Connection(channel_fd, self.interruption)
+            connection.greet()
+            start = connection.wait_for_start()
+            connection.say(Ready())
+            self.attach(connection, start)
+            atexit.register(self._leave_program, connection)
+            _keep_quiet_about_cancellation()
+
+    def _leave_program(self, connection: Connection) -> None:
+        if self._connection is connection:
+            connection.leave(cancelled=self.token.is_cancelled)
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: the run, if there is one, is the parent's and not the child's.
+
+        Two processes that write into one stream would tear each other's frames.
+        """
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.let_go()
+            self.interruption.mark_delivered()
+
+
+def _inherited_channel() -> int | None:
+    try:
+        number = int(os.environ[CHANNEL_FD_VARIABLE])
+        # A grandchild may have the variable but not the descriptor, or another one there.
+        return number if stat.S_ISSOCK(os.fstat(number).st_mode) else None
+    except (KeyError, ValueError, OSError):
+        return None
+
+
+def _keep_quiet_about_cancellation() -> None:
+    """An agent that lets `RunCancelled` pass has done right: no traceback for that."""
+    shown = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+        if not issubclass(kind, RunCancelled):
+            shown(kind, error, where)
+
+    sys.excepthook = hook
+
+
+supervision: Final = Supervision()

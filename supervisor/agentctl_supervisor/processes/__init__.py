@@ -1,0 +1,1 @@
+"""Processes as /proc and cgroups show them: identity, membership, orphans."""

@@ -1,0 +1,64 @@
+"""What a dead warden leaves behind in the subreaper fallback, and who ends it.
+
+Orphans of a run go to its warden; when that is killed, to the spawner; when both
+are, to a supervisor that is a subreaper (`Supervisor.open`).  In a pid namespace
+there are none: init's end is everybody's.
+"""
+
+import contextlib
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Collection
+from typing import Final
+
+import trio
+
+from agentctl_supervisor.processes.process_tree import children_of, descendants, open_pidfd
+
+_PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2), kernel 3.4
+_WITHIN_S: Final = 10.0
+
+
+def become_subreaper() -> None:
+    """From now on, orphans of our descendants become our children."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
+
+
+async def wait_swept(spawner: int, wardens: Collection[int]) -> None:
+    """Return once the spawner has no descendants but *wardens* and theirs, or after 10 seconds.
+
+    It sweeps what comes to it by itself; this only waits, for one process after the other.
+    """
+    with trio.move_on_after(_WITHIN_S):
+        while left := descendants({spawner}, keep=wardens):
+            for identity in left:
+                pidfd = open_pidfd(identity)
+                if pidfd is None:
+                    continue
+                try:
+                    await trio.lowlevel.wait_readable(pidfd)
+                finally:
+                    os.close(pidfd)
+            await trio.lowlevel.checkpoint()
+
+
+async def sweep_own(keep: Collection[int]) -> None:
+    """Kill and reap all our descendants but *keep* and theirs.
+
+    Only for a process that has no children besides.  Another process does it, since
+    sweeping blocks; that one is ours, too, and not swept.
+    """
+    with trio.move_on_after(_WITHIN_S):
+        await trio.run_process(
+            [sys.executable, "-I", "-m", "agentctl_child.keepers.sweep", str(os.getpid()),
+             *(str(pid) for pid in keep)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )  # fmt: skip
+    for pid in children_of(os.getpid()):
+        if pid not in keep:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)

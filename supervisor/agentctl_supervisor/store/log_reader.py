@@ -1,0 +1,377 @@
+"""The reading end of a run's event log: all that can be read, and the truth about the rest.
+
+Two kinds of damage are told apart, because only one of them is anybody's fault:
+
+* **A torn tail**: the last thing in the last segment is not a whole record.  A writer
+  that was killed in the middle of an append leaves this behind, and a power loss may.
+  It is counted in ``torn_bytes`` and is no reason for alarm.
+* **Damage**: anything else.  It is put into words in ``damaged`` and reading goes on
+  behind it, with the next record whose checksum and number are right.
+
+A log is streamed: one window of a segment is in memory, never more.  A file is never
+mapped: a live writer may cut one, and touching the map would kill us with SIGBUS.
+"""
+
+import os
+import zlib
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from agentctl_protocol.messages import Events
+from agentctl_protocol.records import (
+    FORMAT_VERSION,
+    MAGIC,
+    MAX_BODY,
+    RECORD_HEADER,
+    SEGMENT_HEADER,
+    Record,
+    decode_body,
+    segment_header,
+)
+from agentctl_protocol.vocabulary import By
+from agentctl_supervisor.errors import DamagedRunError, UnknownLogVersionError
+from agentctl_supervisor.store.log_resync import (
+    Budget,
+    Numbers,
+    reaches_end,
+    record_at,
+    records_behind,
+)
+
+_WINDOW: Final = 1 << 18
+_MAX_RUN_ID: Final = 256
+_MAX_NOTES: Final = 100
+_HEADER_SIZE: Final = RECORD_HEADER.size
+_BY: Final = (By.SUPERVISOR, By.CHILD)
+#: How far a number may be ahead where something unknown came before.
+_ANY_GAP: Final = 1 << 32
+
+
+class LogEnd(NamedTuple):
+    """Where the next record of a log belongs.
+
+    ``offset`` is in the segment number ``segment``, which may not be there yet;
+    ``earlier_bytes`` are in the segments before it.
+    """
+
+    segment: int
+    offset: int
+    next_seq: int
+    earlier_bytes: int
+
+
+BEGINNING: Final = LogEnd(segment=1, offset=0, next_seq=1, earlier_bytes=0)
+
+
+class LogReader:
+    """Iterates over the records of the log in the directory *path*, once.
+
+    *start*: where another reader of this log came to (its ``end``); default its beginning.
+
+    Safe against files that were made to hurt: memory is bounded by a window and a record,
+    time by the length of the files.  A live log can be read: what is appended meanwhile
+    may or may not be seen, and a record that is being written just now looks torn.
+
+    Attributes, complete when the iteration has ended:
+        torn_bytes: how much of the last segment's end is not a whole record.
+        unknown: records of types that this version does not know; they were skipped.
+        bytes: the length of the log without a torn tail.
+        end: where an append belongs, or None if there is no log at all.
+
+    Raises (while iterating):
+        UnknownLogVersionError: the log was written by a newer agentctl.
+        DamagedRunError: the files cannot be read at all; the text has the system's words.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], run_id: str = "", *, start: LogEnd = BEGINNING
+    ) -> None:
+        self.path: Final = Path(path)
+        self.run_id: Final = run_id or self.path.name
+        self.start: Final = start
+        self.torn_bytes = 0
+        self.unknown = 0
+        self.bytes = start.earlier_bytes
+        self.end: LogEnd | None = None
+        self._due = start.next_seq
+        # After a record of unknown type, or a missing segment, the next number may be any higher.
+        self._gap_allowed = False
+        self._notes: list[str] = []
+        self._notes_left_out = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<LogReader {self.run_id}: {self.bytes} bytes, {self.torn_bytes} torn,"
+            f" {len(self.damaged)} damaged, {self.unknown} unknown>"
+        )
+
+    @property
+    def damaged(self) -> list[str]:
+        """What could not be read, in words; a long list is cut, and says so."""
+        if self._notes_left_out:
+            return [*self._notes, f"and {self._notes_left_out:,} more places"]
+        return list(self._notes)
+
+    def __iter__(self) -> Iterator[Record]:
+        try:
+            yield from self._read_segments()
+        except OSError as error:
+            raise DamagedRunError(
+                f"{self.run_id}: its log cannot be read: {error.strerror}",
+                f"look at the files in {self.path}",
+            ) from None
+
+    def _read_segments(self) -> Iterator[Record]:
+        number = self.start.segment - 1
+        numbers = [later for later in _segment_numbers(self.path) if later > number]
+        while numbers:
+            if numbers[0] > number + 1:
+                self.note(_missing(number + 1, numbers[0] - 1))
+                self._gap_allowed = True
+            number = numbers.pop(0)
+            segment = _Segment(self, number, is_last=not numbers)
+            try:
+                yield from segment.records()
+                if not numbers:
+                    numbers = [later for later in _segment_numbers(self.path) if later > number]
+                    if numbers:
+                        yield from segment.rest()
+            finally:
+                segment.close()
+
+    # The rest is for the segments that are read one after the other.
+
+    def note(self, text: str) -> None:
+        """Put a damage into words."""
+        if len(self._notes) < _MAX_NOTES:
+            self._notes.append(text)
+        else:
+            self._notes_left_out += 1
+
+    def numbers_after(self, skipped_bytes: int) -> Numbers:
+        """The numbers that a record may have behind so many bytes that could not be read."""
+        return Numbers(self._due, self._due + (_ANY_GAP if self._gap_allowed else skipped_bytes))
+
+    def allow_gap(self) -> None:
+        """Something was skipped, and said: the next record's number may be a higher one."""
+        self._gap_allowed = True
+
+    def settle(self, segment: int, offset: int, earlier_bytes: int) -> None:
+        """The log ends here, as far as was read."""
+        self.bytes = earlier_bytes + offset
+        self.end = LogEnd(segment, offset, self._due, earlier_bytes)
+
+    def take(
+        self, header: tuple[int, int, int, int, int], body: bytes, segment: int, offset: int
+    ) -> Record | None:
+        """The record, or None if it is none that should be read."""
+        _, _, seq, time_ns, by = header
+        if seq != self._due:
+            where = f"segment {segment}: at offset {offset:,}"
+            if seq < self._due:
+                self.note(f"{where} record {seq} comes again where {self._due} is due; skipped")
+                return None
+            if not self._gap_allowed:
+                self.note(f"{where} records {self._due} to {seq - 1} are missing")
+        try:
+            known_by = _BY[by]
+            decoded = decode_body(known_by, body)
+        except (IndexError, ValueError, RecursionError) as error:
+            # A right checksum over what is no record: not a disk's doing.
+            why = " ".join(str(error).split())[:100]
+            self.note(f"segment {segment}: at offset {offset:,} record {seq} is unreadable: {why}")
+            self._due, self._gap_allowed = seq + 1, True
+            return None
+        if decoded is None:
+            self.unknown += 1
+            self._due, self._gap_allowed = seq + 1, True
+        else:
+            self._due = seq + (len(decoded.events) if type(decoded) is Events else 1)
+            self._gap_allowed = False
+        return Record(seq, time_ns, known_by, decoded)
+
+
+class _Bad(NamedTuple):
+    """What is wrong at a place.
+
+    ``claimed_end`` is where the record there ends by its own word.  ``is_torn``: a writer's
+    death explains it, if nothing follows.
+    """
+
+    why: str
+    claimed_end: int | None = None
+    is_torn: bool = True
+
+
+class _Segment:
+    """One file of a log, read from its beginning to its end."""
+
+    def __init__(self, log: LogReader, number: int, *, is_last: bool) -> None:
+        self._log = log
+        self._number = number
+        self._is_last = is_last
+        self._bytes_before = log.bytes
+        # O_NONBLOCK: a FIFO of this name must not hold us up.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        self._fd = os.open(log.path / segment_name(number), flags)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def records(self) -> Iterator[Record]:
+        start = self._first_record()
+        if start is not None and self._number == self._log.start.segment:
+            start = max(start, self._log.start.offset)
+        while start is not None:
+            start = yield from self._records_from(start)
+
+    def rest(self) -> Iterator[Record]:
+        """What a live writer had not written yet when this was read for the log's last segment.
+
+        It goes on to the next segment only after a whole record: whatever looked like the end,
+        or like a torn one, was read too early.
+        """
+        self._is_last = False
+        end, self._log.torn_bytes = self._log.end, 0
+        if end is None or end.segment != self._number:
+            return
+        start = end.offset or self._first_record()
+        while start is not None:
+            start = yield from self._records_from(start)
+
+    def _records_from(self, start: int) -> Generator[Record, None, int | None]:
+        """Good records that follow each other; returns where to go on behind a bad place."""
+        take, unpack, crc32 = self._log.take, RECORD_HEADER.unpack_from, zlib.crc32
+        offset = base = start
+        window = b""
+        while True:
+            at = offset - base
+            if len(window) - at < _HEADER_SIZE:
+                window, base, at = os.pread(self._fd, _WINDOW, offset), offset, 0
+                if not window:
+                    self._settle(offset)
+                    return None
+            length, crc, end = 0, 0, len(window) + 1
+            if len(window) >= _HEADER_SIZE:
+                header = unpack(window, at)
+                length, crc = header[0], header[1]
+                end = at + _HEADER_SIZE + length
+                if end > len(window) and length <= MAX_BODY:
+                    window = os.pread(self._fd, _HEADER_SIZE + length + _WINDOW, offset)
+                    base, at, end = offset, 0, _HEADER_SIZE + length
+            if end <= len(window) and length <= MAX_BODY and crc32(window[at + 8 : end]) == crc:
+                body = window[at + _HEADER_SIZE : end]
+                record = take(header, body, self._number, offset)
+                offset = base + end
+                if record is not None:
+                    yield record
+            else:
+                return self._behind(offset, self._judge(offset))
+
+    def _first_record(self) -> int | None:
+        """Where the first record is, or None if nothing in this file should be read.
+
+        Raises:
+            UnknownLogVersionError: the file is of another version.
+        """
+        head = os.pread(self._fd, SEGMENT_HEADER.size + _MAX_RUN_ID, 0)
+        own = segment_header(self._log.run_id)
+        if head.startswith(own):
+            return len(own)
+        if own.startswith(head) or not any(head):
+            # Begun and not written, or no longer written after a power loss.
+            return self._behind(0, _Bad("no segment header"))
+        if not head.startswith(MAGIC) or len(head) < SEGMENT_HEADER.size:
+            return self._behind(0, _Bad("bad magic", is_torn=False))
+        _, version, length = SEGMENT_HEADER.unpack_from(head)
+        if version != FORMAT_VERSION:
+            raise UnknownLogVersionError(
+                f"{self._log.run_id}: its log has format version {version},"
+                f" and this agentctl reads version {FORMAT_VERSION}",
+                "use the agentctl that wrote it, or a newer one",
+            )
+        other = head[SEGMENT_HEADER.size :][:length].decode("ascii", "backslashreplace")
+        self._skip_rest(0, f"it belongs to another run, {other[:40]!r}")
+        return None
+
+    def _judge(self, offset: int) -> _Bad:
+        """What is wrong with the record at *offset*, which is not whole and right."""
+        header = os.pread(self._fd, _HEADER_SIZE, offset)
+        if len(header) < _HEADER_SIZE:
+            return _Bad("half a header")
+        length, _, seq, _, by = RECORD_HEADER.unpack(header)
+        if length > MAX_BODY:
+            return _Bad(f"a length of {length:,}")
+        end = offset + _HEADER_SIZE + length
+        why = "bad checksum" if end <= self._size() else "the record is longer than the file"
+        numbers = self._log.numbers_after(0)
+        if by in (By.SUPERVISOR, By.CHILD) and numbers.due <= seq <= numbers.highest:
+            return _Bad(why, claimed_end=end)
+        return _Bad(why)
+
+    def _behind(self, offset: int, bad: _Bad) -> int | None:
+        """Where reading goes on after the bad place at *offset*; None if nowhere in this file.
+
+        Where a plausible header says how long its record is, that is believed first: the body
+        is the agent's, and what looks like records in it is none of ours.  That is why records
+        inside one that was cut short count only if they lead exactly to the end of the file.
+        """
+        size, budget = self._size(), Budget()
+        numbers = self._log.numbers_after(size - offset)
+        end = bad.claimed_end
+        behind: int | None = None
+        if end is not None and end < size and record_at(self._fd, end, size, numbers, budget):
+            behind = end
+        elif end != size:
+            found = records_behind(self._fd, offset + 1, size, numbers, budget)
+            for candidate in found:
+                is_inside = self._is_last and end is not None and end > size
+                if not is_inside or reaches_end(self._fd, candidate, size, numbers, budget):
+                    behind = candidate
+                    break
+        if behind is not None:
+            self._log.note(_skipped(self._number, behind - offset, offset, bad.why))
+            self._log.allow_gap()
+            return behind
+        if budget.spent:
+            self._skip_rest(offset, f"{bad.why}; too much like records to search it all")
+        elif self._is_last and bad.is_torn:
+            self._log.torn_bytes = size - offset
+            self._settle(offset)
+        else:
+            self._skip_rest(offset, bad.why)
+        return None
+
+    def _skip_rest(self, offset: int, why: str) -> None:
+        size = self._size()
+        self._log.note(_skipped(self._number, size - offset, offset, why))
+        self._log.allow_gap()
+        # Nothing is appended behind what cannot be read: it would not be found again.
+        self._log.settle(self._number + 1, 0, self._bytes_before + size)
+
+    def _settle(self, offset: int) -> None:
+        self._log.settle(self._number, offset, self._bytes_before)
+
+    def _size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+
+def segment_name(number: int) -> str:
+    """The file name of a log's segment; the first has number 1."""
+    return f"{number:08}.log"
+
+
+def _segment_numbers(path: Path) -> list[int]:
+    names = (name.removesuffix(".log") for name in os.listdir(path) if name.endswith(".log"))
+    return sorted(int(name) for name in names if len(name) == 8 and name.isdecimal())
+
+
+def _missing(first: int, last: int) -> str:
+    if first == last:
+        return f"segment {first} is missing"
+    return f"segments {first} to {last} are missing"
+
+
+def _skipped(number: int, count: int, offset: int, why: str) -> str:
+    return f"segment {number}: {count:,} bytes skipped at offset {offset:,}: {why}"

@@ -1,0 +1,410 @@
+"""From a run's log to its report: a fold over records, one by one.
+
+The same fold serves the live supervisor, which applies a record as soon as it is
+appended, and whoever reads the log afterwards.  It reads no clock and no file, so it
+can be replayed at any time, and a record that it has seen already changes nothing.
+Its memory does not grow with the log.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, overload
+
+import msgspec
+
+from agentctl_protocol.messages import (
+    Artifact,
+    CallFinished,
+    Checkpoint,
+    ErrorMessage,
+    Events,
+    Message,
+    ResultMessage,
+    Text,
+    Usage,
+)
+from agentctl_protocol.records import (
+    Answered,
+    ContainedRecord,
+    Created,
+    End,
+    Exit,
+    Illegal,
+    Lost,
+    Output,
+    Record,
+    RefusedRecord,
+    RungRecord,
+    Started,
+    Stop,
+    VerdictRecord,
+)
+from agentctl_protocol.report import (
+    LadderStep,
+    Limit,
+    LogSummary,
+    Processes,
+    Report,
+)
+from agentctl_protocol.spec import DEFAULT_OUTPUT_BYTES, RunSpec
+from agentctl_protocol.values import NIL
+from agentctl_protocol.vocabulary import Result, State
+from agentctl_supervisor.store.call_history import CallHistory, UsageTotals, open_or_note
+from agentctl_supervisor.store.outcome import Decisive, Facts, Outcome, outcome, settles
+
+MAX_TEXT: Final = 1 << 20
+MAX_ARTIFACTS: Final = 1000
+MAX_PATH: Final = 4096
+MAX_RUNGS: Final = 32
+MAX_ERROR: Final = 1 << 16
+MAX_PIECES: Final = 1 << 13
+
+
+class Fold:
+    """What the records of one run mean so far.
+
+    Its public attributes are the records that matter to whoever acts on the run.
+    """
+
+    def __init__(self, run_id: str, spec: RunSpec, created_at: datetime | None = None) -> None:
+        self.run_id: Final = run_id
+        self.spec: Final = spec
+        self.created: Created | None = None
+        self.contained: ContainedRecord | None = None
+        self.exit: Exit | None = None
+        self.end: End | None = None
+        self.lost: Lost | None = None
+        self.refused: RefusedRecord | None = None
+        self.stop: Stop | None = None
+        #: The first record that settled the outcome; see `outcome.settles`.
+        self.decided: Decisive | None = None
+        self.events = 0
+        self._created_at = created_at
+        self._last_seq = 0
+        self._first_ns: int | None = None
+        self._started: Started | None = None
+        self._started_ns: int | None = None
+        self._stop_ns: int | None = None
+        self._over_ns: int | None = None
+        self._illegal: Illegal | None = None
+        self._result: ResultMessage | None = None
+        self._error: ErrorMessage | None = None
+        self._ladder: list[LadderStep] = []
+        self._seen = 0
+        self._output_bytes = 0
+        self._text = _Tail()
+        self._checkpoint: Checkpoint | None = None
+        self._artifacts: dict[str, None] = {}
+        self._calls = CallHistory()
+        self._usage = UsageTotals()
+        self._on_event: Final[dict[type, Callable[[Any], None]]] = {
+            Message: lambda _: self._text.clear(),
+            Usage: self._usage.add,
+            Checkpoint: self._on_checkpoint,
+            Artifact: self._on_artifact,
+        }
+        self._on_record: Final[dict[type, Callable[[Any, int], None]]] = {
+            Created: self._on_created,
+            ContainedRecord: self._on_contained,
+            Started: self._on_started,
+            Output: self._on_output,
+            Events: self._on_events,
+            VerdictRecord: self._on_verdict,
+            CallFinished: self._on_call_finished,
+            ResultMessage: self._on_result,
+            ErrorMessage: self._on_error,
+            Stop: self._on_stop,
+            RungRecord: self._on_rung,
+            Answered: self._on_answered,
+            Exit: self._on_exit,
+            Illegal: self._on_illegal,
+            RefusedRecord: self._on_refused,
+            Lost: self._on_lost,
+            End: self._on_end,
+        }
+
+    def __repr__(self) -> str:
+        return f"<Fold {self.run_id}: {self.state}, record {self._last_seq}>"
+
+    @property
+    def started(self) -> bool:
+        """Whether the agent's first instruction may have run."""
+        return self._started is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the log says that the tree is gone, or what is left of it."""
+        return self.end is not None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the agent had done its work before anybody stopped it (P5)."""
+        return self.decided is not None and (
+            self.decided is self._result or self.decided is self._error or self.decided is self.exit
+        )
+
+    @property
+    def open_calls(self) -> tuple[str, ...]:
+        """Ids of the granted calls that have not finished."""
+        return self._calls.open
+
+    @property
+    def processes_seen(self) -> int:
+        """The most processes that were alive just before a rung."""
+        return self._seen
+
+    @property
+    def state(self) -> State:
+        """Where the run is in its life."""
+        if self.end is not None or self.refused is not None or self.lost is not None:
+            return State.FINISHED
+        if self.stop is not None:
+            return State.STOPPING
+        return State.RUNNING if self._started is not None else State.STARTING
+
+    def apply(self, record: Record) -> None:
+        """Take *record* into account; one that was seen before, or is of no known type, is not."""
+        if record.seq <= self._last_seq:
+            return
+        self._last_seq = record.seq
+        if self._first_ns is None:
+            self._first_ns = record.time_ns
+        on_record = self._on_record.get(type(record.body))
+        if on_record is not None:
+            on_record(record.body, record.time_ns)
+
+    def report(
+        self, *, log_bytes: int = 0, torn_bytes: int = 0, damaged: Sequence[str] = ()
+    ) -> Report:
+        """What is known so far; the keywords are what the log's writer or reader knows of it."""
+        over = self.state is State.FINISHED
+        decided = self._outcome() if over else None
+        notes = list(damaged)
+        end = self.end or End(processes=Processes(seen=self._seen))
+        exit_ = self.exit
+        state = self._checkpoint.state if self._checkpoint else NIL
+        return Report(
+            id=self.run_id,
+            name=self.spec.name,
+            tags=self.spec.tags,
+            command=self.spec.command,
+            state=self.state,
+            result=decided.result if decided else None,
+            reason=decided.reason if decided else None,
+            detail=decided.detail if decided else "",
+            actor=decided.actor if decided else None,
+            value=open_or_note(self._result.value if self._result else NIL, "value", notes),
+            error=_error_text(self._error) if self._error else "",
+            exit_code=exit_.code if exit_ else None,
+            signal=exit_.signal if exit_ else None,
+            created_at=self._began_at(),
+            started_at=_time(self._started_ns),
+            ended_at=_time(self._over_ns),
+            duration_s=self._duration_s(decided),
+            ladder=tuple(self._ladder),
+            processes=end.processes,
+            survivor_list=end.survivors,
+            calls=self._calls.calls(notes, interrupted=over),
+            calls_left_out=self._calls.left_out,
+            usage=self._usage.totals(self._calls.open_model_calls if over else ()),
+            partial_text=str(self._text),
+            checkpoint=open_or_note(state, "checkpoint", notes),
+            artifacts=tuple(self._artifacts),
+            sandbox=self.spec.sandbox,
+            layers=self._started.layers if self._started else (),
+            limits=_limits(self.spec),
+            output_bytes=self._output_bytes,
+            dropped_bytes=end.dropped_bytes,
+            cpu_s=exit_.cpu_s if exit_ else None,
+            log=LogSummary(
+                events=self.events,
+                bytes=log_bytes,
+                torn_bytes=torn_bytes + end.torn_bytes,
+                damaged=tuple(notes),
+            ),
+        )
+
+    def _began_at(self) -> datetime:
+        # The log first, so that whoever folds it says the same.
+        if self._first_ns is None and self._created_at is not None:
+            return self._created_at
+        return _time(self._first_ns or 0)
+
+    def _outcome(self) -> Outcome | None:
+        stop_after_s = None
+        if self._stop_ns is not None and self._started_ns is not None:
+            stop_after_s = max(0, self._stop_ns - self._started_ns) / 1e9
+        return outcome(
+            Facts(
+                decided=self.decided,
+                exit=self.exit,
+                illegal=self._illegal,
+                stop_after_s=stop_after_s,
+                ladder=self._ladder,
+                survivors=self.end.processes.survivors if self.end else 0,
+                ended=self.ended,
+                is_callable=self.spec.target is not None,
+            )
+        )
+
+    def _duration_s(self, decided: Outcome | None) -> float | None:
+        if self._started_ns is None or self._over_ns is None:
+            return None
+        # A lost run's end was only found, perhaps days later: how long it took is not known.
+        if decided is not None and decided.result is Result.LOST:
+            return None
+        return max(0, self._over_ns - self._started_ns) / 1e9
+
+    # --- one method for each kind of record ---------------------------------
+
+    def _settle(self, body: Decisive) -> None:
+        if self.decided is None and settles(body, is_callable=self.spec.target is not None):
+            self.decided = body
+
+    def _on_created(self, body: Created, _: int) -> None:
+        self.created = self.created or body
+
+    def _on_contained(self, body: ContainedRecord, _: int) -> None:
+        self.contained = self.contained or body
+
+    def _on_started(self, body: Started, time_ns: int) -> None:
+        if self._started is None:
+            self._started, self._started_ns = body, time_ns
+
+    def _on_output(self, body: Output, _: int) -> None:
+        self._output_bytes += len(body.data)
+
+    def _on_events(self, body: Events, _: int) -> None:
+        self.events += len(body.events)
+        add_text, on_event = self._text.add, self._on_event
+        for event in body.events:
+            if type(event) is Text:
+                add_text(event.text)
+            elif (handle := on_event.get(type(event))) is not None:
+                handle(event)
+
+    def _on_checkpoint(self, event: Checkpoint) -> None:
+        self._checkpoint = event
+
+    def _on_artifact(self, event: Artifact) -> None:
+        self._artifacts[event.path[:MAX_PATH]] = None
+        if len(self._artifacts) > MAX_ARTIFACTS:
+            del self._artifacts[next(iter(self._artifacts))]
+
+    def _on_verdict(self, body: VerdictRecord, time_ns: int) -> None:
+        if body.verdict == "granted":
+            self._calls.begin(body, time_ns)
+
+    def _on_call_finished(self, body: CallFinished, time_ns: int) -> None:
+        call = self._calls.finish(body, time_ns)
+        if call is not None and body.outcome == "cancelled":
+            kind, name = call
+            if kind == "model":
+                self._usage.cut(body.call, name)
+
+    def _on_result(self, body: ResultMessage, _: int) -> None:
+        if self._result is None:
+            self._result = body
+            self._settle(body)
+
+    def _on_error(self, body: ErrorMessage, _: int) -> None:
+        if self._error is None:
+            self._error = body
+            self._settle(body)
+
+    def _on_stop(self, body: Stop, time_ns: int) -> None:
+        if self.stop is None:
+            self.stop, self._stop_ns = body, time_ns
+            self._settle(body)
+
+    def _on_rung(self, body: RungRecord, time_ns: int) -> None:
+        self._seen = max(self._seen, body.processes)
+        if len(self._ladder) < MAX_RUNGS:
+            self._ladder.append(LadderStep(body.step, _time(time_ns)))
+
+    def _on_answered(self, body: Answered, _: int) -> None:
+        for at in reversed(range(len(self._ladder))):
+            if self._ladder[at].step is body.step:
+                self._ladder[at] = msgspec.structs.replace(self._ladder[at], answered=body.how)
+                return
+
+    def _on_exit(self, body: Exit, _: int) -> None:
+        if self.exit is None:
+            self.exit = body
+            self._settle(body)
+
+    def _on_illegal(self, body: Illegal, _: int) -> None:
+        if self.decided is None:
+            self._illegal = self._illegal or body
+
+    def _on_refused(self, body: RefusedRecord, time_ns: int) -> None:
+        if self.refused is None:
+            self.refused = body
+            self._settle(body)
+            self._is_over(time_ns)
+
+    def _on_lost(self, body: Lost, time_ns: int) -> None:
+        if self.lost is None:
+            self.lost = body
+            self._settle(body)
+            self._is_over(time_ns)
+
+    def _on_end(self, body: End, time_ns: int) -> None:
+        if self.end is None:
+            self.end = body
+            self._over_ns = time_ns
+
+    def _is_over(self, time_ns: int) -> None:
+        if self.end is None:
+            self._over_ns = time_ns
+
+
+class _Tail:
+    """The last `MAX_TEXT` characters of a text that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._length = 0
+
+    def __str__(self) -> str:
+        return "".join(self._pieces)[-MAX_TEXT:]
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+        self._length += len(piece)
+        if self._length > 2 * MAX_TEXT or len(self._pieces) > MAX_PIECES:
+            # Seldom enough that joining costs each piece next to nothing.
+            self._pieces = [str(self)]
+            self._length = len(self._pieces[0])
+
+    def clear(self) -> None:
+        self._pieces.clear()
+        self._length = 0
+
+
+@overload
+def _time(ns: int) -> datetime: ...
+@overload
+def _time(ns: None) -> None: ...
+@overload
+def _time(ns: int | None) -> datetime | None: ...
+def _time(ns: int | None) -> datetime | None:
+    return None if ns is None else datetime.fromtimestamp(ns / 1e9, UTC)
+
+
+def _error_text(error: ErrorMessage) -> str:
+    text = error.traceback or (f"{error.kind}: {error.text}" if error.text else error.kind)
+    # The end of a traceback says what happened.
+    return text[-MAX_ERROR:]
+
+
+def _limits(spec: RunSpec) -> tuple[Limit, ...]:
+    limits = []
+    if spec.time_s is not None:
+        limits.append(Limit("time", spec.time_s))
+    if spec.output_bytes is not None:
+        is_default = spec.output_bytes == DEFAULT_OUTPUT_BYTES
+        limits.append(
+            Limit("output", float(spec.output_bytes), "default" if is_default else "spec")
+        )
+    return tuple(limits)

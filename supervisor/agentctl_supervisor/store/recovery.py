@@ -1,0 +1,185 @@
+"""Finishes the records of a run whose supervisor died before it could.
+
+Whoever looks at such a run does it: show, ps, stop, the next supervisor.  It can be
+done by many at once, again after it was cut short, and on a disk that takes nothing:
+the report is made from the log, and the log decides.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from agentctl_protocol.records import End, Lost, Record, Stop, SupervisorRecord
+from agentctl_protocol.report import Processes, Report
+from agentctl_protocol.vocabulary import By
+from agentctl_supervisor.errors import DamagedRunError, LogFullError, StateDirectoryError
+from agentctl_supervisor.processes import process_tree
+from agentctl_supervisor.store.event_log import LogWriter
+from agentctl_supervisor.store.leftovers import Leftovers, end_leftovers
+from agentctl_supervisor.store.log_reader import LogReader
+from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.store.run_directory import RunDirectory
+
+OTHERS_RECOVERY_S: Final = 15.0
+"""How long somebody else's recovery may take, in seconds; killing may take ten of them."""
+
+
+def current(directory: RunDirectory) -> Report:
+    """What is known of a run now: finished, going on, or just found without its supervisor.
+
+    Raises:
+        DamagedRunError: a file of the run cannot be read.
+        StateDirectoryError: the run's directory cannot be used.
+    """
+    report = directory.read_report()
+    if report is not None:
+        return report
+    if directory.is_held() and not directory.locked_by_us:
+        known = _read(directory)
+        if not _is_supervisor_dead(known.fold):
+            # It may have finished since we looked for the report.
+            return directory.read_report() or known.report()
+    return recover(directory)
+
+
+def recover(directory: RunDirectory) -> Report:
+    """The report of a run whose holder is dead, after what is missing in its log was added.
+
+    What is left of the run's processes is killed.  If somebody else is at it, this waits for
+    them; if the disk takes nothing, the report is right all the same.
+
+    Raises:
+        DamagedRunError: a file of the run cannot be read.
+        StateDirectoryError: the run's directory cannot be used.
+    """
+    if not directory.wait_and_lock(OTHERS_RECOVERY_S):
+        return directory.read_report() or _read(directory).report()
+    try:
+        report = directory.read_report()
+        if report is None:
+            report = _finish(directory)
+            try:
+                directory.write_report(report)
+            except StateDirectoryError:
+                pass  # whoever looks next will try again
+        return report
+    finally:
+        directory.unlock()
+
+
+@dataclass(slots=True)
+class _Known:
+    """A log that was read, and what it means."""
+
+    fold: Fold
+    reader: LogReader
+
+    def report(self) -> Report:
+        return self.fold.report(
+            log_bytes=self.reader.bytes,
+            torn_bytes=self.reader.torn_bytes,
+            damaged=self.reader.damaged,
+        )
+
+
+def _read(directory: RunDirectory) -> _Known:
+    fold = Fold(directory.id, directory.read_spec(), directory.created_at)
+    reader = LogReader(directory.path, directory.id)
+    for record in reader:
+        fold.apply(record)
+    return _Known(fold, reader)
+
+
+def _is_supervisor_dead(fold: Fold) -> bool:
+    """Whether the lock is not held by the run's supervisor, but by somebody who recovers it."""
+    created = fold.created
+    if created is None:
+        return False
+    if created.boot_id != process_tree.boot_id():
+        return True
+    return not process_tree.is_alive(created.supervisor)
+
+
+def _finish(directory: RunDirectory) -> Report:
+    known = _read(directory)
+    fold, reader = known.fold, known.reader
+    if fold.ended:
+        return known.report()
+    damaged = reader.damaged
+    intent = _read_intent(directory, damaged)
+    leftovers = end_leftovers(fold.created, fold.contained, directory.id)
+    missing = missing_records(fold, intent, leftovers, reader.torn_bytes)
+    log_bytes = _append(directory, fold, missing, reader)
+    return fold.report(log_bytes=log_bytes, damaged=damaged)
+
+
+def missing_records(
+    fold: Fold, intent: Stop | None, leftovers: Leftovers, torn_bytes: int
+) -> list[SupervisorRecord]:
+    """What a log lacks whose writer died, in order.  Pure."""
+    missing: list[SupervisorRecord] = []
+    if fold.decided is None and intent is not None:
+        missing.append(msgspec.structs.replace(intent, intent=True))
+    elif fold.decided is None:
+        missing.append(Lost(detail=_what_is_known(fold, leftovers)))
+    missing.append(
+        End(
+            processes=Processes(
+                seen=max(fold.processes_seen, leftovers.seen),
+                killed=leftovers.killed,
+                survivors=len(leftovers.survivors),
+            ),
+            survivors=leftovers.survivors,
+            torn_bytes=torn_bytes,
+            detail="written after the end of its supervisor",
+        )
+    )
+    return missing
+
+
+def _append(
+    directory: RunDirectory, fold: Fold, missing: Sequence[SupervisorRecord], reader: LogReader
+) -> int:
+    """Append *missing* and fold it in; a disk that takes none of it changes nothing but the log.
+
+    Returns:
+        the length of the log.
+    """
+    writer: LogWriter | None = None
+    try:
+        writer = LogWriter(directory.path, directory.id, end=reader.end)
+        writer.use_reserve()
+        appended: Sequence[tuple[int, int]] = writer.append_batch(
+            [(body, By.SUPERVISOR, 1) for body in missing]
+        )
+        writer.sync()
+    except LogFullError:
+        next_seq, now_ns = reader.end.next_seq if reader.end else 1, time.time_ns()
+        appended = [(next_seq + i, now_ns) for i in range(len(missing))]
+    for (seq, time_ns), body in zip(appended, missing, strict=True):
+        fold.apply(Record(seq, time_ns, By.SUPERVISOR, body))
+    if writer is None:
+        return reader.bytes
+    writer.close()
+    return writer.size
+
+
+def _read_intent(directory: RunDirectory, damaged: list[str]) -> Stop | None:
+    try:
+        return directory.read_intent()
+    except DamagedRunError as error:
+        damaged.append(str(error))
+        return None
+
+
+def _what_is_known(fold: Fold, leftovers: Leftovers) -> str:
+    if leftovers.is_after_restart:
+        return "the machine was restarted while it ran"
+    if not fold.started:
+        return "its supervisor died before the agent began"
+    if leftovers.survivors:
+        return "its supervisor died"
+    return "its supervisor died, and the agent was ended with it"
