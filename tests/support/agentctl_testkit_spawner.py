@@ -148,10 +148,17 @@ class SpawnerStandIn:
         )
         theirs.close()
         os.close(pidfd)
-        if not select.select([self.requests], [], [], PATIENCE_S)[0]:
-            raise TimeoutError("the spawner does not report ready")
-        self.ready = msgspec.msgpack.decode(self.requests.recv(4096), type=SpawnerReady)
+        self.ready = self._hear_ready()
         self.runs: list[LaunchedRun] = []
+
+    def _hear_ready(self) -> SpawnerReady:
+        came = select.select([self.requests], [], [], PATIENCE_S)[0]
+        data = self.requests.recv(4096) if came else b""
+        if not data:
+            self.requests.close()
+            self.process.kill()
+            raise AssertionError(f"the spawner does not get ready: status {self.process.wait()}")
+        return msgspec.msgpack.decode(data, type=SpawnerReady)
 
     def __enter__(self) -> Self:
         return self
