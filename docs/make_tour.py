@@ -21,7 +21,8 @@ def with_tour(text: str) -> str:
         return "\n".join([match["heading"], "| file | what it is |", "|---|---|", *rows, ""])
 
     return re.sub(
-        r"(?P<heading>### (?P<folder>[\w/]+)/\n)\n\| file \| what it is \|\n\|---\|---\|\n(?:\|.*\n)*",
+        r"(?P<heading>### (?P<folder>[\w/]+)/\n)\n"
+        r"\| file \| what it is \|\n\|---\|---\|\n(?:\|.*\n)*",
         table,
         text,
     )
