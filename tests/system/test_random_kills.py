@@ -5,14 +5,33 @@ its name, and is the same again in the next run.
 """
 
 import os
+import signal
+import time
 from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
-from agentctl_testkit_faults import SPAWN_STEPS, Round, Tally, Victim, play, rounds
+from agentctl_protocol.vocabulary import Containment, Reason, Result
+from agentctl_supervisor.store.recovery import current
+from agentctl_testkit import alive
+from agentctl_testkit_faults import (
+    GONE_WITHIN_S,
+    SPAWN_STEPS,
+    Round,
+    Tally,
+    Victim,
+    Work,
+    keepers_of,
+    play,
+    rounds,
+    staged,
+)
 
 ROUNDS: Final = rounds(int(os.environ.get("AGENTCTL_TEST_ROUNDS", "24")))
+
+LEAVES_WITHIN_S: Final = 2.0
+"""How long a supervisor whose runs are gone may take to write its reports and to end."""
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +50,35 @@ def test_no_keeper_is_survived_by_its_run(played: Round, tally: Tally) -> None:
     The report says what the log says: ``lost`` unless something had decided before.
     """
     play(played, tally)
+
+
+@pytest.mark.parametrize("supervisor", [Victim.COMMAND, Victim.EMBEDDING])
+@pytest.mark.parametrize("work", [Work.TREE, Work.WORKER])
+def test_spawner_and_warden_killed_together_leave_nothing(supervisor: Victim, work: Work) -> None:
+    """In the fallback a supervisor that is a subreaper sweeps what both would have swept."""
+    with staged() as stage:
+        spec = stage.spec(work)
+        if supervisor is Victim.COMMAND:
+            pid = stage.command(spec, containment=Containment.SUBREAPER)
+        else:
+            pid = stage.embed(spec, containment=Containment.SUBREAPER, subreaper=True)
+        stage.heard("up root" if work is Work.TREE else "up worker")
+        (spawner,), (warden,), _ = keepers_of(pid)
+        # Stopped first, so that neither can act on the other's death.
+        for keeper in (spawner, warden):
+            os.kill(keeper, signal.SIGSTOP)
+        for keeper in (spawner, warden):
+            os.kill(keeper, signal.SIGKILL)
+        killed_at = time.monotonic()
+        (directory,) = stage.runs()
+        assert stage.process is not None
+        # The command carries the marker itself: it is over when its run is.
+        stage.process.wait(10)
+        assert time.monotonic() - killed_at < GONE_WITHIN_S + LEAVES_WITHIN_S
+        assert alive(*stage.needles) == []
+        report = current(directory)
+        assert (report.result, report.reason) == (Result.LOST, Reason.SUPERVISOR_DIED)
+        assert report.processes.survivors == 0
 
 
 def test_the_rounds_strike_at_every_step_and_every_keeper() -> None:
