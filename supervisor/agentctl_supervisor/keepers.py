@@ -107,12 +107,16 @@ class Keepers:
 
     def _receive(self) -> Status | None:
         fds = array.array("i")
+        room = socket.CMSG_SPACE(_MAX_FDS * fds.itemsize)
         try:
-            packet, ancillary, _, _ = self._status.recvmsg(
-                _PACKET_BYTES, socket.CMSG_SPACE(_MAX_FDS * fds.itemsize), socket.MSG_CMSG_CLOEXEC
-            )
+            try:
+                received = self._status.recvmsg(_PACKET_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+            except ConnectionResetError:
+                # Told once, before what is still queued, of a warden that died with unread orders.
+                received = self._status.recvmsg(_PACKET_BYTES, room, socket.MSG_CMSG_CLOEXEC)
         except OSError:
             return None
+        packet, ancillary, _, _ = received
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
