@@ -4,9 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from agentctl_testkit import AgentctlHome, RollCall, alive, kill_all, new_marker
 from agentctl_testkit_capabilities import Capability
+
+# The same examples in every run: a red test is somebody's change.  To look for new ones:
+# pytest --hypothesis-profile=explore.
+settings.register_profile("explore", deadline=None)
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.load_profile("same")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

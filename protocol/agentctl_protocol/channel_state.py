@@ -6,7 +6,7 @@ Rules for whoever edits this file:
 * The tables do not know which role this process plays: both sides run both
   tables, one for what they say and one for what they hear.
 * A pair that is not in the table is illegal: it raises and changes nothing.
-* ``docs/protocol.md`` draws its diagrams from these tables.
+* ``docs/states.md`` is drawn from these tables (``docs/make_states.py``).
 """
 
 import enum
