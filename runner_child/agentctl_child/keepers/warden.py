@@ -169,7 +169,9 @@ class _Warden:
             case InitReady():
                 self._announce(packet.namespace or None)
             case Refused():
-                self.refused = packet
+                # One that comes later is init's own failure: the agent had begun.
+                if self.report is not None:
+                    self.refused = packet
             case AgentExited():
                 self.agent_end = packet
             case Running():
