@@ -74,6 +74,7 @@ def enter_namespaces(uid: int, gid: int, *, own_user_namespace: bool) -> None:
         namespaces.map_own_identity(uid, gid)
     prctl.set_dumpable(False)
     mounts.cover_proc()
+    mounts.make_cgroups_read_only()
 
 
 def run_init(task: InitTask) -> NoReturn:

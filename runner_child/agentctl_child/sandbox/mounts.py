@@ -1,5 +1,8 @@
-"""The private view of /proc that a pid namespace never goes without."""
+"""What an agent sees of the kernel's own file systems: its own /proc, and nothing to write to."""
 
+import errno
+import struct
+from collections.abc import Iterable
 from typing import Final
 
 from agentctl_child.sandbox import syscalls
@@ -10,6 +13,8 @@ _NO_DEV: Final = 0x0004
 _NO_EXEC: Final = 0x0008
 _RECURSIVE: Final = 0x4000
 _SLAVE: Final = 1 << 19
+_HERE: Final = -100  # AT_FDCWD
+_ATTRIBUTES: Final = struct.pack("=4Q", 0x1, 0, 0, 0)  # struct mount_attr: set MOUNT_ATTR_RDONLY
 
 
 def cover_proc() -> None:
@@ -23,3 +28,39 @@ def cover_proc() -> None:
     # its disks busy; nothing of ours reaches the host.
     syscalls.mount(b"none", b"/", None, _RECURSIVE | _SLAVE)
     syscalls.mount(b"proc", b"/proc", b"proc", _READ_ONLY | _NO_SUID | _NO_DEV | _NO_EXEC)
+
+
+def make_cgroups_read_only() -> None:
+    """Take the agent's hands off all control groups.
+
+    Only in a mount namespace of our own.  Who owns the files, as root does and a user
+    those that systemd delegates, could freeze the group that its keepers are in, and
+    with them every timer and every stop; or leave its run's group and freeze that.
+
+    A group below its own it can still reach, by a mount in namespaces of its own.
+    """
+    with open("/proc/self/mountinfo", "rb") as file:
+        mounted = list(_cgroup_mounts(file))
+    for path in mounted:
+        try:
+            syscalls.syscall(
+                "mount_setattr",
+                syscalls.MOUNT_SETATTR,
+                _HERE,
+                path,
+                0,
+                _ATTRIBUTES,
+                len(_ATTRIBUTES),
+            )
+        except OSError as error:
+            # Covered by another mount, so that nobody gets there.
+            if error.errno not in (errno.ENOENT, errno.EINVAL):
+                raise
+
+
+def _cgroup_mounts(lines: Iterable[bytes]) -> Iterable[bytes]:
+    for line in lines:
+        before, _, after = line.partition(b" - ")
+        if after.split(b" ", 1)[0] in (b"cgroup", b"cgroup2"):
+            # proc(5): blanks and backslashes are octal escapes there.
+            yield before.split()[4].decode("unicode_escape").encode("latin-1")
