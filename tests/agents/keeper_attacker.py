@@ -1,5 +1,6 @@
 """Attacks its keepers in every way that is known, says how each attempt went, and stays.
 
+``keeper_attacker.py starve`` does but one thing, to init.
 ``keeper_attacker.py init`` (in a pid namespace, where init is all that it can name) or
 ``keeper_attacker.py chain`` (in the fallback: warden, spawner and supervisor are its
 ancestors).  Each attempt is one line, ``attack NAME TARGET OUTCOME``; the outcome is the
@@ -80,8 +81,7 @@ def own_a_descriptor(pid: int, kind: int | None = None) -> None:
 
 
 def limit(pid: int) -> None:
-    for what, amount in ((resource.RLIMIT_CPU, 1), (resource.RLIMIT_NOFILE, 0)):
-        resource.prlimit(pid, what, (amount, amount))
+    resource.prlimit(pid, resource.RLIMIT_CPU, (1, 1))
 
 
 def idle(pid: int) -> None:
@@ -240,8 +240,21 @@ def keepers(how: str) -> dict[str, int]:
     return {"warden": warden, "spawner": spawner, "supervisor": parent_of(spawner)}
 
 
+def starve_init() -> None:
+    """Take init's descriptors away, so that its next poll fails."""
+    resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0))
+    if os.fork() == 0:
+        if os.fork() == 0:
+            time.sleep(0.05)  # an orphan to reap: something for init to wake up for
+        os._exit(0)
+    stay()
+
+
 if __name__ == "__main__":
     tree = Tree()
+    if arguments() == ["starve"]:
+        tree.up("root")
+        starve_init()
     for role, pid in keepers(arguments()[0]).items():
         for name, attack in ON_A_PROCESS.items():
             try_in_a_child(name, role, lambda attack=attack, pid=pid: attack(pid))  # type: ignore[misc]

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pytest
 
 from agentctl_protocol.messages import ErrorMessage, Events, ResultMessage
 from agentctl_protocol.records import (
@@ -258,6 +259,14 @@ class Tally:
             f" {self.slowest_s * 1000:.0f} ms ({self.slowest}); {self.acknowledged} acknowledged"
             f" events and grants found again; reports: {results}"
         )
+
+
+def tell(request: pytest.FixtureRequest, text: str) -> None:
+    """Show *text* to whoever runs the tests, also where all of them pass."""
+    capture = request.config.pluginmanager.get_plugin("capturemanager")
+    assert capture is not None
+    with capture.global_and_fixture_disabled():
+        sys.stderr.write(f"\n{text}\n")
 
 
 # --- a supervisor in a process of its own ---------------------------------

@@ -204,6 +204,20 @@ def test_cgroup_files_are_no_weapon_against_the_keepers(
         assert time.monotonic() - began < 10
 
 
+@needs(Capability.PID_NAMESPACE)
+def test_who_starves_init_ends_itself() -> None:
+    """Init's limits are its agent's to lower (same uid): the run is over then, and wholly."""
+    with staged() as stage:
+        spec = RunSpec(argv=(sys.executable, "-S", f"{AGENTS}/keeper_attacker.py", "starve"))
+        stage.command(spec, containment=Containment.PID_NAMESPACE)
+        assert stage.process is not None
+        assert stage.process.wait(20) == 125
+        assert alive(stage.marker) == []
+        (directory,) = stage.runs()
+        report = current(directory)
+        assert (report.result, report.processes.survivors) == (Result.LOST, 0)
+
+
 @pytest.mark.parametrize("containment", list(Containment))
 def test_killing_everybody_it_can_reach_ends_nothing_but_itself(containment: Containment) -> None:
     """``kill -9 -1``: the keepers live, and report how the run went on."""

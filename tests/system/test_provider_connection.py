@@ -26,7 +26,7 @@ from agentctl_supervisor.run import Run
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, RollCall, agent_environment, alive
-from agentctl_testkit_faults import Stage, staged
+from agentctl_testkit_faults import Stage, staged, tell
 from agentctl_testkit_provider import Provider, Stream
 
 CLOSED_WITHIN_S: Final = 0.1
@@ -52,11 +52,11 @@ def delays(request: pytest.FixtureRequest) -> Iterator[list[float]]:
     """How long each connection took to close; told at the end."""
     seen: list[float] = []
     yield seen
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and seen:
-        reporter.write_line(
-            f"\n{len(seen)} connections closed {statistics.median(seen) * 1000:.0f} ms"
-            f" (median), {max(seen) * 1000:.0f} ms (most) after the rung"
+    if seen:
+        tell(
+            request,
+            f"{len(seen)} connections closed {statistics.median(seen) * 1000:.0f} ms (median),"
+            f" {max(seen) * 1000:.0f} ms (most) after the rung",
         )
 
 

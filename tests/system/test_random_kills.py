@@ -26,6 +26,7 @@ from agentctl_testkit_faults import (
     play,
     rounds,
     staged,
+    tell,
 )
 
 ROUNDS: Final = rounds(int(os.environ.get("AGENTCTL_TEST_ROUNDS", "24")))
@@ -38,9 +39,7 @@ LEAVES_WITHIN_S: Final = 2.0
 def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
     counts = Tally()
     yield counts
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        reporter.write_line(f"\n{counts}")
+    tell(request, str(counts))
 
 
 @pytest.mark.parametrize("played", ROUNDS, ids=str)
