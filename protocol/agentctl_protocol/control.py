@@ -49,9 +49,13 @@ class KillRequest(_Control, frozen=True, tag="kill"):
 
 
 class StatusRequest(_Control, frozen=True, tag="status"):
-    """What is known of this run, or (empty) of all live runs here."""
+    """What is known of this run, or (empty) of all live runs here.
+
+    ``brief``: without what an agent can make long (`Report.brief`).
+    """
 
     run: _Text = ""
+    brief: bool = False
 
 
 Request: TypeAlias = Ping | StopRequest | KillRequest | StatusRequest

@@ -150,6 +150,20 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the run is over."""
         return self.state is State.FINISHED
 
+    def brief(self) -> "Report":
+        """The same without whatever the agent can make long."""
+        return msgspec.structs.replace(
+            self,
+            value=None,
+            error="",
+            calls=(),
+            usage={},
+            partial_text="",
+            checkpoint=None,
+            artifacts=(),
+            log=msgspec.structs.replace(self.log, damaged=()),
+        )
+
     @property
     def process_exit_code(self) -> int:
         """The code with which ``agentctl run`` ends for this run."""

@@ -29,7 +29,12 @@ from agentctl_protocol.control import (
     StatusRequest,
     StopRequest,
 )
-from agentctl_protocol.errors import UNREADABLE, PeerProtocolError, one_line
+from agentctl_protocol.errors import (
+    UNREADABLE,
+    LocalProtocolError,
+    PeerProtocolError,
+    one_line,
+)
 from agentctl_protocol.framing import FrameBuffer, frame
 from agentctl_protocol.report import Actor
 from agentctl_protocol.vocabulary import Reason
@@ -106,11 +111,15 @@ class ControlServer:
                 return request
             case Ping():
                 return Pong(pid=os.getpid())
-            case StatusRequest(run=""):
-                return Statuses(tuple(run.report for run in self._live_runs()))
             case StatusRequest():
-                run = self._find(request.run)
-                return _NO_SUCH_RUN if run is None else Statuses((run.report,))
+                found = self._find(request.run)
+                runs = [found] if found is not None else []
+                if not request.run:
+                    runs = list(self._live_runs())
+                elif not runs:
+                    return _NO_SUCH_RUN
+                reports = (run.report for run in runs)
+                return Statuses(tuple(r.brief() if request.brief else r for r in reports))
 
     async def _stop(
         self, stream: trio.SocketStream, request: StopRequest | KillRequest, uid: int
@@ -164,7 +173,11 @@ async def _receive(stream: trio.SocketStream) -> Request | Failed | None:
 
 
 async def _send(stream: trio.SocketStream, reply: Reply) -> None:
-    await stream.send_all(frame(msgspec.msgpack.encode(reply), MAX_CONTROL_FRAME))
+    try:
+        data = frame(msgspec.msgpack.encode(reply), MAX_CONTROL_FRAME)
+    except LocalProtocolError as error:
+        data = frame(msgspec.msgpack.encode(Failed(f"the answer is too long: {error}")))
+    await stream.send_all(data)
 
 
 def _user(uid: int) -> str:

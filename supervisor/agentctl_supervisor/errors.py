@@ -4,15 +4,13 @@ Two levels and no more.  Each error says whose action can mend it; the command
 line's last line of defence prints ``error:`` and ``hint:`` and leaves with ``exit_code``.
 """
 
-from typing import ClassVar
-
 from agentctl_protocol.vocabulary import EXIT_NO_SUCH_RUN, EXIT_OWN_FAILURE, EXIT_USAGE
 
 
 class AgentctlError(Exception):
     """Something that a person should read.  ``hint`` says what to do about it, or is empty."""
 
-    exit_code: ClassVar[int] = EXIT_OWN_FAILURE
+    exit_code: int = EXIT_OWN_FAILURE
 
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text)

@@ -1,9 +1,4 @@
-"""The spawner, as the supervisor holds it: a clean process that forks runs for us.
-
-The supervisor never forks: trio has threads, and a fork of a process with
-threads may deadlock in the child.  The spawner is started with an exec, has
-one thread, and stays warm.
-"""
+"""The spawner, as the supervisor holds it: a clean process that forks runs for us."""
 
 import array
 import contextlib
@@ -11,68 +6,34 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-import msgspec
 import trio
 
-from agentctl_protocol.errors import UNREADABLE
 from agentctl_protocol.spawning import Launch, LaunchPacket, SpawnerReady, pack
 from agentctl_supervisor.errors import SpawnError
+from agentctl_supervisor.spawner_start import READY_WITHIN_S, StartedSpawner, not_ready
 
-_READY_WITHIN_S: Final = 30.0
 _LEAVES_WITHIN_S: Final = 5.0
-_PACKET_BYTES: Final = 1 << 16
-_KEPT_VARIABLES: Final = frozenset({"PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "TZ"})
 
 
 class SpawnerProcess:
     """The spawner and our end of its request socket.
 
     ``ready`` is what it found out about this machine when it started.
+
+    Raises:
+        SpawnError: none was *started* yet, and none can be.
     """
 
     ready: SpawnerReady
 
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.setblocking(False)
-        own_pidfd = os.pidfd_open(os.getpid())
-        try:
-            # Popen starts it by vfork and exec: nothing of this process's threads is copied.
-            # Its own session: Ctrl-Z and Ctrl-C of our terminal must not reach the keepers.
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-m",
-                    "agentctl_child.keepers.spawner",
-                    "--request-fd",
-                    str(theirs.fileno()),
-                    "--supervisor-pidfd",
-                    str(own_pidfd),
-                    "--supervisor-pid",
-                    str(os.getpid()),
-                    "--room=" + "." * 200,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=None if os.environ.get("AGENTCTL_DEBUG") else subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), own_pidfd),
-                start_new_session=True,
-                cwd="/",
-                env=_spawner_environment(os.environ),
-            )
-        except BaseException:
-            self._socket.close()
-            raise
-        finally:
-            theirs.close()
-            os.close(own_pidfd)
-        self.pidfd = os.pidfd_open(self._process.pid)
+    def __init__(self, started: StartedSpawner | None = None) -> None:
+        started = started or StartedSpawner()
+        self._socket, self._process = started.requests, started.process
+        self.pidfd: Final = started.pidfd
+        self._started: Final = started
 
     def __repr__(self) -> str:
         return f"<SpawnerProcess {self.pid}>"
@@ -88,18 +49,11 @@ class SpawnerProcess:
         Raises:
             SpawnError: it died first, or said nothing in 30 seconds.
         """
-        with trio.move_on_after(_READY_WITHIN_S):
+        with trio.move_on_after(READY_WITHIN_S) as patience:
             await trio.lowlevel.wait_readable(self._socket)
-            try:
-                packet = self._socket.recv(_PACKET_BYTES)
-                self.ready = msgspec.msgpack.decode(packet, type=SpawnerReady)
-                return
-            except (OSError, *UNREADABLE):
-                pass
-        raise SpawnError(
-            "the process that starts runs did not come up",
-            hint="AGENTCTL_DEBUG=1 shows why",
-        )
+        if patience.cancelled_caught:
+            raise not_ready()
+        self.ready = self._started.read_ready()
 
     async def launch(self, launch: Launch, fds: Sequence[int], cgroup_fd: int | None) -> None:
         """Have it fork the warden of a run.  *fds* stay ours to close.
@@ -150,15 +104,6 @@ class SpawnerProcess:
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(0))
-
-
-def _spawner_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the keepers may know of our environment: no secrets, a run's own comes with it."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if name in _KEPT_VARIABLES or name.startswith(("LC_", "AGENTCTL_"))
-    }
 
 
 def _sealed(data: bytes) -> int:

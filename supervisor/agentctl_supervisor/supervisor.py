@@ -25,6 +25,7 @@ from agentctl_supervisor.processes.process_tree import boot_id, identity_of
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
+from agentctl_supervisor.spawner_start import StartedSpawner
 from agentctl_supervisor.store.run_directory import Home
 
 CONTAINMENT_VARIABLE: Final = "AGENTCTL_CONTAINMENT"
@@ -41,7 +42,14 @@ class Supervisor:
             report = await run.wait()
     """
 
-    def __init__(self, home: Home, nursery: trio.Nursery, *, subreaper: bool) -> None:
+    def __init__(
+        self,
+        home: Home,
+        nursery: trio.Nursery,
+        *,
+        subreaper: bool,
+        spawner: StartedSpawner | None = None,
+    ) -> None:
         self.home: Final = home
         self._subreaper = subreaper
         if subreaper:
@@ -49,6 +57,7 @@ class Supervisor:
         self._nursery = nursery
         self._runs: dict[str, Run] = {}
         self._spawner: SpawnerProcess | None = None
+        self._started_spawner = spawner
         self._spawner_starting = trio.Lock()
         self._closing = False
         # Clients are answered until the last run is gone, also while we are cancelled.
@@ -67,13 +76,18 @@ class Supervisor:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(
-        cls, home: Home | None = None, *, subreaper: bool = False
+        cls,
+        home: Home | None = None,
+        *,
+        subreaper: bool = False,
+        spawner: StartedSpawner | None = None,
     ) -> AsyncIterator["Supervisor"]:
         """A supervisor whose runs end with the block.
 
         *subreaper*: also end what is left when spawner and warden of a run without a pid
         namespace were both killed.  Only for a process that starts no others itself:
         it takes, and kills, whatever its descendants orphan.
+        *spawner*: one that was started already; its maker closes it if we never came to it.
 
         Leaving the block, an exception in it, and cancelling a scope around it all
         stop the runs (reason ``supervisor_exit``) with their own graces, and wait
@@ -87,7 +101,7 @@ class Supervisor:
         callers: BaseException | None = None
         left_in_peace = False
         async with trio.open_nursery() as nursery:
-            supervisor = cls(home, nursery, subreaper=subreaper)
+            supervisor = cls(home, nursery, subreaper=subreaper, spawner=spawner)
             try:
                 nursery.start_soon(supervisor._serve)
                 nursery.start_soon(supervisor._warm_up)
@@ -195,7 +209,8 @@ class Supervisor:
                 await self._spawner.close()
                 self._spawner = None
             if self._spawner is None:
-                spawner = SpawnerProcess()
+                started, self._started_spawner = self._started_spawner, None
+                spawner = SpawnerProcess(started)
                 try:
                     await spawner.wait_ready()
                 except BaseException:

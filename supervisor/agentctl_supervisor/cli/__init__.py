@@ -8,6 +8,7 @@ down.
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Final
 
 from agentctl_protocol.spec import SpecError
@@ -59,6 +60,9 @@ def _dispatch(argv: list[str]) -> int:
             from agentctl_supervisor.cli import show_command
 
             return show_command.run(options)
+        case _ if command in arguments.MODULES:
+            code: int = import_module(arguments.MODULES[command]).run(options)
+            return code
         case _:
             terminal.out(arguments.text_for(command, options))
             return 0
@@ -66,10 +70,10 @@ def _dispatch(argv: list[str]) -> int:
 
 def tell_error(error: AgentctlError) -> None:
     """Two lines on stderr: what is wrong, and what to do about it."""
-    terminal.say(f"error: {terminal.plain(str(error))}")
+    terminal.say(terminal.labelled("error", str(error)))
     hint = error.hint or ("agentctl help" if isinstance(error, UsageError) else "")
     if hint:
-        terminal.say(f"hint: {terminal.plain(hint)}")
+        terminal.say(terminal.labelled("hint", hint))
 
 
 def _translated(error: Exception) -> AgentctlError:

@@ -2,8 +2,11 @@
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn
+from functools import partial
+from importlib import import_module
+from typing import Any, Final
 
+from agentctl_supervisor.cli.parser import DURATION, Parser, command_parser
 from agentctl_supervisor.errors import UsageError
 
 HELP: Final = """\
@@ -15,67 +18,44 @@ Start and stop
   run         Run a program or a Python function, and stay until it ends
   stop        Stop runs: ask, then SIGTERM, then SIGKILL the whole tree
   kill        SIGKILL the whole tree now
+  rerun       Start a new run with the settings of an old one
 Look
   ps          List runs (-a: finished ones too)
   show        One run in full: why it ended, its processes, calls and output
+  logs        Print what a run wrote (-f: follow it to its end)
+  events      All that is known of a run, as JSON Lines (-f: follow it)
+  wait        Wait until runs have ended
+Keep house
+  prune       Delete finished runs
+  doctor      Check what protects runs on this machine
   help        Say more about a command
 
 Examples
   agentctl run -- python agent.py
-  agentctl run --name nightly --time 10m -- ./agent.sh
+  agentctl run --name nightly --time 10m -d -- ./agent.sh
   agentctl stop nightly
 
 RUN is a name, an id, or the start of one.  More: agentctl help COMMAND"""
 
-_DURATION: Final = "a DUR is 500ms, 30s, 2m or 1h30m; a bare number is seconds"
 
-
-class _Parser(argparse.ArgumentParser):
-    """Raises where argparse would print its usage and exit."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint=f"agentctl help {self.prog.rpartition(' ')[2]}")
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # noqa: ARG002
-        raise UsageError(
-            message or "wrong use", hint=f"agentctl help {self.prog.rpartition(' ')[2]}"
-        )
-
-
-def _parser(
-    command: str, usage: str, description: str, epilog: str = "", as_json: str = "print JSON"
-) -> _Parser:
-    parser = _Parser(
-        prog=f"agentctl {command}",
-        usage=f"agentctl {command} {usage}",
-        description=description,
-        epilog=epilog,
-        # "--re" must not come to mean something else once there is a second such option.
-        allow_abbrev=False,
-        add_help=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("-h", "--help", action="store_true", help=argparse.SUPPRESS)
-    formats = ("text", "json")
-    parser.add_argument(
-        "-o", dest="format", choices=formats, default="text", metavar="json", help=as_json
-    )
-    return parser
-
-
-def _run_parser() -> _Parser:
-    parser = _parser(
+def _run_parser() -> Parser:
+    parser = command_parser(
         "run",
         "[OPTIONS] -- PROGRAM ARG...\n"
         "       agentctl run [OPTIONS] (module:function | path.py:function)",
         "Run a program, or a Python function, in a process tree of its own until it ends.\n"
         "Its output passes through unchanged; a function's value is printed as JSON.\n"
         "Ctrl-C stops it, a second Ctrl-C kills it.",
-        f"{_DURATION}.\n"
+        f"{DURATION}.\n"
         "exit code: the program's own, 128+n for signal n, 130 after Ctrl-C, 143 or 137\n"
         "when stopped by others, 124 at a limit, 125 if agentctl failed, 126 or 127 if\n"
         "the program could not be executed or found.",
-        "print the report as JSON; the program's own stdout goes to stderr",
+        examples=(
+            "agentctl run -- python agent.py --fast",
+            "agentctl run --name nightly --time 10m -d -- ./agent.sh",
+            """agentctl run --input '["stop"]' count.py:main""",
+        ),
+        as_json="print the report as JSON; the program's own stdout goes to stderr",
     )
     add = parser.add_argument
     add("--name", help="a name for the run, unique among those that live")
@@ -86,20 +66,26 @@ def _run_parser() -> _Parser:
     add("--sandbox", metavar="LEVEL", help="basic (default) or none")
     add("--python", metavar="PATH", help="the interpreter for a function (default: ours)")
     add("--input", metavar="JSON|@FILE|-", help="the function's argument")
+    add("-d", dest="detach", action="store_true", help="print the id and leave it running")
     add("-i", dest="stdin", action="store_true", help="pass standard input on (default: none)")
     add("-q", dest="quiet", action="store_true", help="say nothing of our own")
     add("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
 
-def _stop_parser() -> _Parser:
-    parser = _parser(
+def _stop_parser() -> Parser:
+    parser = command_parser(
         "stop",
         "[OPTIONS] RUN...",
         "Stop runs: ask, wait, SIGTERM, wait, SIGKILL the whole tree, and prove that it\nis gone.",
-        f"{_DURATION}.\n"
+        f"{DURATION}.\n"
         "exit code: 0 when all are gone (or were already), 1 if something survives, 4 if\n"
         "there is no such run.",
+        examples=(
+            "agentctl stop nightly",
+            "agentctl stop --grace 30s --reason 'out of budget' nightly r-7k2m9qab",
+            "agentctl stop --all -o json",
+        ),
     )
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUN")
@@ -110,33 +96,73 @@ def _stop_parser() -> _Parser:
     return parser
 
 
-def _kill_parser() -> _Parser:
-    parser = _parser("kill", "[OPTIONS] RUN...", "SIGKILL the whole tree of runs now.")
+def _kill_parser() -> Parser:
+    parser = command_parser(
+        "kill",
+        "[OPTIONS] RUN...",
+        "SIGKILL the whole tree of runs now, without asking, and prove that it is gone.",
+        "exit code: 0 when all are gone (or were already), 1 if something survives, 4 if\n"
+        "there is no such run.",
+        examples=(
+            "agentctl kill nightly",
+            "agentctl kill --reason 'it ate the disk' nightly",
+            "agentctl kill --all",
+        ),
+    )
     parser.add_argument("runs", nargs="*", metavar="RUN")
     parser.add_argument("--all", action="store_true", help="every run that lives")
     parser.add_argument("--reason", metavar="TEXT", default="", help="why, for the log")
     return parser
 
 
-def _ps_parser() -> _Parser:
-    parser = _parser("ps", "[OPTIONS]", "List the runs that live.")
+def _ps_parser() -> Parser:
+    parser = command_parser(
+        "ps",
+        "[OPTIONS]",
+        "List the runs that live, the newest first.",
+        examples=("agentctl ps", "agentctl ps -a -o json", "agentctl stop $(agentctl ps -q)"),
+    )
     parser.add_argument("-a", "--all", action="store_true", help="finished ones too")
     parser.add_argument("-q", dest="ids", action="store_true", help="only ids")
     return parser
 
 
-def _show_parser() -> _Parser:
-    parser = _parser("show", "[OPTIONS] RUN", "Show one run in full.")
+def _show_parser() -> Parser:
+    parser = command_parser(
+        "show",
+        "[OPTIONS] RUN",
+        "Show one run in full: why it ended, its processes, calls, usage and last output.",
+        "exit code: 0, or 4 if there is no such run.",
+        as_json="print the whole report as JSON",
+        examples=(
+            "agentctl show nightly",
+            "agentctl show r-7k2m9qab",
+            "agentctl show nightly -o json | jq .result",
+        ),
+    )
     parser.add_argument("runs", nargs="*", metavar="RUN")
     return parser
 
 
-_PARSERS: Final[dict[str, Callable[[], _Parser]]] = {
+MODULES: Final = {
+    command: f"agentctl_supervisor.cli.{command}_command"
+    for command in ("wait", "logs", "events", "rerun", "prune", "doctor")
+}
+"""Commands whose module has both: ``parser()`` and ``run(options)``."""
+
+
+def _parser_of(command: str) -> Parser:
+    parser: Parser = import_module(MODULES[command]).parser()
+    return parser
+
+
+_PARSERS: Final[dict[str, Callable[[], Parser]]] = {
     "run": _run_parser,
     "stop": _stop_parser,
     "kill": _kill_parser,
     "ps": _ps_parser,
     "show": _show_parser,
+    **{command: partial(_parser_of, command) for command in MODULES},
 }
 
 
@@ -196,7 +222,7 @@ def _wants_help(command: str, words: list[str]) -> bool:
     return "-h" in words or "--help" in words
 
 
-def _parse_run(parser: _Parser, before: list[str], program: list[str] | None) -> argparse.Namespace:
+def _parse_run(parser: Parser, before: list[str], program: list[str] | None) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(before)
     _refuse_unknown(parser, unknown)
     if len(options.rest) > 1 and ":" in options.rest[0]:
@@ -209,7 +235,7 @@ def _parse_run(parser: _Parser, before: list[str], program: list[str] | None) ->
     return options
 
 
-def _refuse_unknown(parser: _Parser, unknown: Sequence[str]) -> None:
+def _refuse_unknown(parser: Parser, unknown: Sequence[str]) -> None:
     if not unknown:
         return
     word = unknown[0].partition("=")[0]
@@ -227,7 +253,7 @@ def _take_operands(
     command: str, options: argparse.Namespace, after: list[str]
 ) -> argparse.Namespace:
     """Adds what came behind ``--``: operands, even if they look like options."""
-    if command != "ps":
+    if hasattr(options, "runs"):
         options.runs = [*options.runs, *after]
     elif after:
         raise UsageError(f"unexpected argument: {after[0][:80]!r}", hint=f"agentctl help {command}")

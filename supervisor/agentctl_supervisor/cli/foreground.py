@@ -18,28 +18,32 @@ from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.wording import called, summary
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.run import Run
+from agentctl_supervisor.spawner_start import StartedSpawner
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run(spec: RunSpec, *, quiet: bool, as_json: bool) -> int:
+def run(spec: RunSpec, spawner: StartedSpawner, *, quiet: bool, as_json: bool) -> int:
     """Runs *spec* to its end and returns the exit code for it.
 
     *as_json*: stdout gets the report and nothing else; what the run writes to its
     stdout goes to our stderr.
     """
     try:
-        report = trio.run(_supervise, spec, quiet, as_json)
+        report = trio.run(_supervise, spec, spawner, quiet, as_json)
     except BaseExceptionGroup as group:
         raise _first(group) from None
     _tell(spec, report, quiet=quiet, as_json=as_json)
     return report.process_exit_code
 
 
-async def _supervise(spec: RunSpec, quiet: bool, as_json: bool) -> Report:
+async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_json: bool) -> Report:
     # Open before anything is started: a signal that comes meanwhile waits for its run.
     with trio.open_signal_receiver(*_SIGNALS) as signals:
-        async with Supervisor.open(subreaper=True) as supervisor, trio.open_nursery() as nursery:
+        async with (
+            Supervisor.open(subreaper=True, spawner=spawner) as supervisor,
+            trio.open_nursery() as nursery,
+        ):
             output = standard_io.Output(stdout_fd=2 if as_json else 1)
             live = await supervisor.start(spec, on_output=output.write)
             output.on_closed = live.close_output

@@ -23,11 +23,26 @@ _USAGE_HINT: Final = "agentctl run -- PROGRAM ARG..., or agentctl run module:fun
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command; returns when the run is over."""
-    spec = spec_from(options)
-    from agentctl_supervisor.cli import foreground
+    """Executes the command; returns when the run is over, or with ``-d`` when it is running."""
+    if options.detach and options.stdin:
+        raise UsageError("-i and -d exclude each other", hint="a detached run reads nothing")
+    return start(spec_from(options), options)
 
-    return foreground.run(spec, quiet=options.quiet, as_json=options.format == "json")
+
+def start(spec: RunSpec, options: argparse.Namespace) -> int:
+    """Runs *spec* as *options*, those of run or rerun, want it, and returns the exit code."""
+    as_json = options.format == "json"
+    if options.detach:
+        from agentctl_supervisor.cli import detached_start
+
+        return detached_start.run(spec, as_json=as_json)
+    from agentctl_supervisor.spawner_start import StartedSpawner
+
+    # It comes up while we import the event loop, which takes as long.
+    with StartedSpawner() as spawner:
+        from agentctl_supervisor.cli import foreground
+
+        return foreground.run(spec, spawner, quiet=options.quiet, as_json=as_json)
 
 
 def spec_from(options: argparse.Namespace) -> RunSpec:
@@ -47,6 +62,7 @@ def spec_from(options: argparse.Namespace) -> RunSpec:
             target=target,
             input=None if options.input is None else _input(options.input),
             python=options.python,
+            cwd=_working_directory(),
             name=options.name,
             tags=_tags(options.tag),
             sandbox=_sandbox(options.sandbox),
@@ -85,6 +101,16 @@ def _what(rest: list[str], program: list[str] | None) -> tuple[tuple[str, ...] |
             hint="--input JSON passes a value",
         )
     return None, first
+
+
+def _working_directory() -> str:
+    # Written down, so that a rerun from elsewhere finds the same files.
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise UsageError(
+            "the current directory does not exist any more", hint="cd somewhere else"
+        ) from None
 
 
 def _shown(words: list[str]) -> str:

@@ -5,9 +5,7 @@ ever reads half of one.
 """
 
 import contextlib
-import json
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypeVar
@@ -42,7 +40,7 @@ def read_json(path: Path, kind: type[_T], max_bytes: int) -> _T | None:
     if len(data) > max_bytes:
         raise _damaged(path, f"longer than {max_bytes:,} bytes")
     try:
-        return _decode(data, kind)
+        return decode_json(data, kind)
     except (ValueError, RecursionError) as error:
         raise _damaged(path, " ".join(str(error).split())[:200] or type(error).__name__) from None
 
@@ -55,7 +53,7 @@ def write_new_json(path: Path, value: object, *, durable: bool = True) -> bool:
     Raises:
         OSError: it cannot be written; nothing is left of it.
     """
-    data = _encode(value)
+    data = encode_json(value)
     with _temporary(path, data, durable=durable) as temporary:
         try:
             # link(2), unlike rename(2), never replaces what is there.
@@ -78,7 +76,7 @@ def sync_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(path: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     fd = os.open(temporary, _WRITE_FLAGS, 0o600)
     try:
         with open(fd, "wb") as file:
@@ -92,16 +90,24 @@ def _temporary(path: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
             os.unlink(temporary)
 
 
-def _encode(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
+    """*value* as JSON, also where a text in it is not UTF-8."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         # An argument or path that is not UTF-8 is a str with lone surrogates in Python (PEP
         # 383).  msgspec refuses those; the standard library writes them as escapes.
+        import json
+
         return json.dumps(msgspec.to_builtins(value, str_keys=True)).encode()
 
 
-def _decode(data: bytes, kind: type[_T]) -> _T:
+def decode_json(data: bytes, kind: type[_T]) -> _T:
+    """The *kind* that `encode_json` made *data* of.
+
+    Raises:
+        ValueError, RecursionError: it is something else.
+    """
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError:
@@ -109,6 +115,8 @@ def _decode(data: bytes, kind: type[_T]) -> _T:
     except msgspec.DecodeError:
         if b"\\ud" not in data:
             raise
+    import json
+
     return msgspec.convert(json.loads(data), type=kind)
 
 

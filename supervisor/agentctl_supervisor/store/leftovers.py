@@ -9,10 +9,9 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from agentctl_protocol.records import ContainedRecord, Created
 from agentctl_protocol.report import Survivor
@@ -34,8 +33,7 @@ _KILL_S: Final = 10.0
 _WARDEN_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Leftovers:
+class Leftovers(NamedTuple):
     """What was left of a run and what became of it; nothing can be left after a restart."""
 
     seen: int = 0

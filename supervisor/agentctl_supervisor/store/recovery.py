@@ -7,8 +7,7 @@ the report is made from the log, and the log decides.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -70,8 +69,7 @@ def recover(directory: RunDirectory) -> Report:
         directory.unlock()
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(NamedTuple):
     """A log that was read, and what it means."""
 
     fold: Fold

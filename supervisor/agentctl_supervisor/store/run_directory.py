@@ -10,11 +10,8 @@ can take a run that is just being made for one whose supervisor died.
 """
 
 import contextlib
-import difflib
 import fcntl
 import os
-import secrets
-import shutil
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -132,7 +129,7 @@ class RunDirectory:
     def discard(self) -> None:
         """Remove a run that we made and that never began, and its name with it."""
         self.unlock()
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove_tree(self.path)
 
     def is_held(self) -> bool:
         """Whether somebody alive, perhaps we, holds the run's lock."""
@@ -258,13 +255,13 @@ class Home:
             write_new_json(directory.path / "spec", spec.stored(), durable=False)
         except BaseException:
             directory.unlock()
-            shutil.rmtree(directory.path, ignore_errors=True)
+            _remove_tree(directory.path)
             raise
         return directory
 
     def _claim_id(self) -> RunDirectory:
         while True:
-            path = self.runs_path / ("r-" + "".join(secrets.choice(_BASE32) for _ in range(8)))
+            path = self.runs_path / ("r-" + "".join(_BASE32[byte & 31] for byte in os.urandom(8)))
             try:
                 path.mkdir(0o700)
             except FileExistsError:
@@ -319,11 +316,19 @@ class Home:
         return [name for name in _listed(self._names_path) if not name.startswith(".")]
 
     def _did_you_mean(self, ref: str) -> str:
+        import difflib
+
         names = [*self._names(), *self._ids()][:_SUGGEST_AMONG]
         close = difflib.get_close_matches(ref[:100], names, n=_SUGGESTIONS)
         if not close:
             return _LIST_RUNS
         return f"did you mean {' or '.join(close)}? {_LIST_RUNS}"
+
+
+def _remove_tree(path: Path) -> None:
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _created_ns(path: Path) -> int:

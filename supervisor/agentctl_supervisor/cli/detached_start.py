@@ -1,0 +1,29 @@
+"""``-d``: a run is started and left to a supervisor of its own."""
+
+from agentctl_protocol.report import Report
+from agentctl_protocol.spec import RunSpec, SpecError
+from agentctl_supervisor.cli import terminal
+from agentctl_supervisor.cli.wording import called, outcome
+from agentctl_supervisor.detachment import start_detached
+from agentctl_supervisor.errors import UsageError
+
+
+def run(spec: RunSpec, *, as_json: bool) -> int:
+    """Starts *spec*, prints the run's id once its agent is running, and returns the exit code."""
+    try:
+        report = start_detached(spec)
+    except SpecError as error:
+        raise UsageError(str(error), hint=error.hint) from None
+    if as_json:
+        terminal.out_json(report)
+    if report.started_at is None:
+        terminal.say(f"error: {terminal.plain(_why(report))}")
+        terminal.say(f"hint: agentctl show {called(report)}")
+        return report.process_exit_code
+    if not as_json:
+        terminal.out(report.id)
+    return 0
+
+
+def _why(report: Report) -> str:
+    return report.detail or f"the run did not start: {outcome(report)}"
