@@ -1,8 +1,5 @@
 """The SDK in functions written for asyncio."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from agentctl_protocol.messages import (
@@ -18,13 +15,7 @@ from agentctl_protocol.messages import (
     ResultMessage,
 )
 from agentctl_protocol.values import open_value, pack_value
-from agentctl_testkit_sdk import AgentUnderTest, StartAgent, agent_starter
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[StartAgent]:
-    with agent_starter(tmp_path) as starter:
-        yield starter
+from agentctl_testkit_sdk import AgentUnderTest, StartAgent
 
 
 def value_of(agent: AgentUnderTest) -> object:

@@ -1,7 +1,6 @@
 """A stop reaches plain code wherever it is, and never tears what the SDK is sending."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,16 +29,8 @@ from agentctl_testkit_sdk import (
     AgentUnderTest,
     ForkedAgents,
     StartAgent,
-    agent_starter,
-    start_target,
     write_agent,
 )
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[StartAgent]:
-    with agent_starter(tmp_path) as starter:
-        yield starter
 
 
 def value_of(agent: AgentUnderTest) -> object:
@@ -324,9 +315,9 @@ def test_callback_that_blocks_does_not_keep_the_stop_away(start: StartAgent) -> 
     assert agent.was_cancelled
 
 
-def test_threads_that_watch_the_token_end_politely() -> None:
+def test_threads_that_watch_the_token_end_politely(agents: ForkedAgents) -> None:
     """CancelToken.wait in worker threads is woken by the stop."""
-    with start_target(f"{AGENTS / 'polite_threads.py'}:main") as agent:
+    with agents.start(f"{AGENTS / 'polite_threads.py'}:main") as agent:
         agent.hear_text("working")
         agent.cancel()
         assert agent.finish() == 0
@@ -358,7 +349,9 @@ def test_second_cancel_and_late_messages_change_nothing(start: StartAgent) -> No
     assert agent.of(Beat) == [Beat(thread=1)]
 
 
-def test_stop_in_the_middle_of_a_flood_never_tears_a_frame(tmp_path: Path) -> None:
+def test_stop_in_the_middle_of_a_flood_never_tears_a_frame(
+    agents: ForkedAgents, tmp_path: Path
+) -> None:
     """200 stops at random moments in an agent that does nothing but send: every frame is legal."""
     path = write_agent(
         tmp_path,
@@ -377,31 +370,29 @@ def test_stop_in_the_middle_of_a_flood_never_tears_a_frame(tmp_path: Path) -> No
         """,
     )
     chance = random.Random(2)
-    with ForkedAgents() as agents:
-        for _ in range(200):
-            with agents.start(f"{path}:main") as agent:
-                agent.hear(Events)
-                for _ in range(chance.randrange(40)):
-                    if isinstance(message := agent.next_message(), Ask):
-                        agent.grant(message)
-                agent.cancel()
-                agent.hear_all(grant=True)
-                assert agents.status() == 0
-                assert agent.was_cancelled
-                assert len(agent.of(Checkpoint)) == 1
+    for _ in range(200):
+        with agents.start(f"{path}:main") as agent:
+            agent.hear(Events)
+            for _ in range(chance.randrange(40)):
+                if isinstance(message := agent.next_message(), Ask):
+                    agent.grant(message)
+            agent.cancel()
+            assert agent.finish(grant=True) == 0
+            assert agent.was_cancelled
+            assert len(agent.of(Checkpoint)) == 1
 
 
-def test_stop_that_comes_as_the_agent_goes_to_sleep_is_not_lost(tmp_path: Path) -> None:
+def test_stop_that_comes_as_the_agent_goes_to_sleep_is_not_lost(
+    agents: ForkedAgents, tmp_path: Path
+) -> None:
     """A signal just before the system call that it should break is sent again."""
     path = write_agent(tmp_path, "def main(): run.emit_text('x'); time.sleep(600)")
-    with ForkedAgents() as agents:
-        for _ in range(100):
-            with agents.start(f"{path}:main") as agent:
-                agent.hear(Events)
-                agent.cancel()
-                agent.hear_all()
-                assert agents.status() == 0
-                assert agent.was_cancelled
+    for _ in range(100):
+        with agents.start(f"{path}:main") as agent:
+            agent.hear(Events)
+            agent.cancel()
+            assert agent.finish() == 0
+            assert agent.was_cancelled
 
 
 def test_alarm_that_raises_in_a_blocked_send_does_not_tear_a_frame(start: StartAgent) -> None:
@@ -447,9 +438,9 @@ def test_agent_that_takes_our_signal_is_still_told_at_its_calls(start: StartAgen
 
 
 @pytest.mark.parametrize("file", ["polite_sync.py", "polite_asyncio.py"])
-def test_inputs_arrive_in_order_until_their_end(file: str) -> None:
+def test_inputs_arrive_in_order_until_their_end(agents: ForkedAgents, file: str) -> None:
     """run.inputs() gives each item and ends when no more follow."""
-    with start_target(f"{AGENTS / file}:echo") as agent:
+    with agents.start(f"{AGENTS / file}:echo") as agent:
         agent.say(Input(data=pack_value({"n": 1})), Input(data=pack_value("two")))
         agent.hear(Events)
         agent.say(Input(data=pack_value(None)), InputEnd())

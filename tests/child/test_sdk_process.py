@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,17 +25,10 @@ from agentctl_testkit_sdk import (
     AgentUnderTest,
     ForkedAgents,
     StartAgent,
-    agent_starter,
     start_process,
     start_target,
     write_agent,
 )
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[StartAgent]:
-    with agent_starter(tmp_path) as starter:
-        yield starter
 
 
 def value_of(agent: AgentUnderTest) -> object:
@@ -103,24 +95,26 @@ def test_agent_that_cannot_be_loaded_says_why(
     ],
 )
 def test_target_that_is_not_there_is_named_with_a_suggestion(
-    tmp_path: Path, target: str, kind: str, fragment: str
+    agents: ForkedAgents, tmp_path: Path, target: str, kind: str, fragment: str
 ) -> None:
     """A file, module or shape that is wrong is named, with what was probably meant."""
     write_agent(tmp_path, "def main(): pass")
-    with start_target(target.format(folder=tmp_path), paths=[str(tmp_path)]) as agent:
+    with agents.start(target.format(folder=tmp_path), paths=[str(tmp_path)]) as agent:
         assert agent.finish() == 1
         (error,) = agent.of(ErrorMessage)
         assert (error.kind, error.loading) == (kind, True)
         assert fragment in error.text
 
 
-def test_module_target_is_found_on_the_paths_of_the_start_message(tmp_path: Path) -> None:
+def test_module_target_is_found_on_the_paths_of_the_start_message(
+    agents: ForkedAgents, tmp_path: Path
+) -> None:
     """``module:function`` is imported from the given paths, packages included."""
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "inner.py").write_text("def main(): return __name__")
-    with start_target("package.inner:main", paths=[str(tmp_path)]) as agent:
+    with agents.start("package.inner:main", paths=[str(tmp_path)]) as agent:
         assert agent.finish() == 0
         assert value_of(agent) == "package.inner"
 
@@ -129,7 +123,7 @@ def test_module_target_is_found_on_the_paths_of_the_start_message(tmp_path: Path
 @pytest.mark.parametrize("kind", ["def", "async def"])
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_agent_with_modules_of_our_names_gets_its_own(
-    tmp_path: Path, name: str, kind: str, is_warm: bool
+    agents: ForkedAgents, tmp_path: Path, name: str, kind: str, is_warm: bool
 ) -> None:
     """An agent's ``msgspec.py`` is what it imports, and the SDK goes on with the real one."""
     (tmp_path / f"{name}.py").write_text("MINE = True")
@@ -142,13 +136,8 @@ def test_agent_with_modules_of_our_names_gets_its_own(
         f"    return {name}.MINE\n"
     )
     target = f"{path}:main"
-    if is_warm:
-        with ForkedAgents() as agents, agents.start(target) as agent:
-            agent.hear_all(grant=True)
-            assert agents.status() == 0
-    else:
-        with start_target(target) as agent:
-            assert agent.finish(grant=True) == 0
+    with agents.start(target) if is_warm else start_target(target) as agent:
+        assert agent.finish(grant=True) == 0
     assert value_of(agent) is True
     assert agent.texts() == ["works"]
 

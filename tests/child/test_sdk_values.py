@@ -1,8 +1,6 @@
 """What an agent returns, raises and reports arrives as it was meant."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,13 +17,7 @@ from agentctl_protocol.messages import (
     Usage,
 )
 from agentctl_protocol.values import open_value
-from agentctl_testkit_sdk import AGENTS, RUN_ID, StartAgent, agent_starter, start_target
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[StartAgent]:
-    with agent_starter(tmp_path) as starter:
-        yield starter
+from agentctl_testkit_sdk import AGENTS, RUN_ID, ForkedAgents, StartAgent
 
 
 @pytest.mark.parametrize(
@@ -307,9 +299,9 @@ def test_event_is_sent_though_the_agent_never_calls_again(start: StartAgent) -> 
 
 
 @pytest.mark.parametrize("file", ["polite_sync.py", "polite_asyncio.py"])
-def test_polite_agents_do_their_work(file: str) -> None:
+def test_polite_agents_do_their_work(agents: ForkedAgents, file: str) -> None:
     """The examples of each mode succeed."""
-    with start_target(f"{AGENTS / file}:main", given=4) as agent:
+    with agents.start(f"{AGENTS / file}:main", given=4) as agent:
         assert agent.finish(grant=True) == 0
         (result,) = agent.of(ResultMessage)
         assert len(next(iter(open_value(result.value).values()))) == 4

@@ -1,20 +1,23 @@
 """The supervisor's side of one channel, for tests of the SDK: a real agent, no supervisor.
 
-The agent runs in a process of its own, with the program text that agentctl uses for
-another interpreter.  Whatever it sends passes the protocol's own checks, so that an
+Most agents are forked from one warm interpreter, as agentctl does it; those whose start is
+what is tested get an interpreter of their own, with the program text that agentctl uses
+for another interpreter.  Whatever they send passes the protocol's own checks, so that an
 illegal frame fails every test.
 """
 
 import contextlib
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import textwrap
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import IO, Any, Final, Protocol, Self, TypeVar
 
 from agentctl_child.agent import BOOTSTRAP
 from agentctl_protocol.channel import supervisor_end
@@ -35,20 +38,55 @@ from agentctl_protocol.values import pack_value
 AGENTS: Final = Path(__file__).resolve().parents[1] / "agents"
 RUN_ID: Final = "r-sdktests"
 PATIENCE_S: Final = 20.0
+_RUN_ID_VARIABLE: Final = json.dumps({RUN_ID_VARIABLE: RUN_ID}).encode()
+
+_SERVER: Final = Path(__file__).with_name("agentctl_testkit_forkserver.py")
 
 _M = TypeVar("_M")
+
+
+class AgentProcess(Protocol):
+    """What a test may do with an agent's process; a `subprocess.Popen` is one."""
+
+    pid: int
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+
+    def wait(self, timeout: float) -> int: ...
+    def kill(self) -> None: ...
+    def terminate(self) -> None: ...
 
 
 class AgentUnderTest:
     """A live agent and the supervisor's end of its channel."""
 
-    def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket) -> None:
+    def __init__(self, process: AgentProcess, channel: socket.socket) -> None:
         self.process = process
         self.socket = channel
         self.channel = supervisor_end()
         self.heard: list[Any] = []
         self._unread: deque[Any] = deque()
         channel.settimeout(PATIENCE_S)
+
+    def begin(
+        self,
+        target: str,
+        *first: SupervisorMessage,
+        given: Any = None,
+        paths: Sequence[str] = (),
+        max_frame: int = 1 << 20,
+    ) -> None:
+        """Answer its hello with *target*; *first* goes out with the start message."""
+        self.hear(Hello)
+        start = Start(
+            run=RUN_ID,
+            target=target,
+            input=pack_value(given),
+            paths=tuple(paths),
+            max_frame=max_frame,
+        )
+        self.say(start, *first)
 
     def say(self, *messages: SupervisorMessage) -> None:
         """Send *messages* in one write, a frame each; an agent that is gone hears nothing."""
@@ -144,21 +182,17 @@ class AgentUnderTest:
                 stream.close()
 
 
-def start_process(
-    argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
-) -> AgentUnderTest:
+def start_process(argv: Sequence[str]) -> AgentUnderTest:
     """Start *argv* with a channel; says nothing to it."""
     ours, theirs = socket.socketpair()
     with theirs:
         variables = {
             **os.environ,
-            **(env or {}),
             CHANNEL_FD_VARIABLE: str(theirs.fileno()),
             RUN_ID_VARIABLE: RUN_ID,
         }
         process = subprocess.Popen(
             argv,
-            cwd=cwd,
             env=variables,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.PIPE,
@@ -174,20 +208,10 @@ def start_target(
     given: Any = None,
     paths: Sequence[str] = (),
     max_frame: int = 1 << 20,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
 ) -> AgentUnderTest:
     """Start *target* in a fresh interpreter; *first* goes out with the start message."""
-    agent = start_process([sys.executable, "-I", "-c", BOOTSTRAP], cwd=cwd, env=env)
-    agent.hear(Hello)
-    start = Start(
-        run=RUN_ID,
-        target=target,
-        input=pack_value(given),
-        paths=tuple(paths),
-        max_frame=max_frame,
-    )
-    agent.say(start, *first)
+    agent = start_process([sys.executable, "-I", "-c", BOOTSTRAP])
+    agent.begin(target, *first, given=given, paths=paths, max_frame=max_frame)
     return agent
 
 
@@ -201,72 +225,96 @@ def write_agent(folder: Path, source: str, name: str = "agent_under_test.py") ->
     return path
 
 
-StartAgent = Callable[..., AgentUnderTest]
+class ForkedProcess:
+    """An agent's process that is a child of the fork server."""
 
+    def __init__(self, status: socket.socket, streams: Sequence[int]) -> None:
+        status.settimeout(PATIENCE_S)
+        self._status = status
+        pid, (self._pidfd,), _, _ = socket.recv_fds(status, 32, 1)
+        self.pid = int(pid)
+        self.stdin: IO[bytes] | None = os.fdopen(streams[0], "wb")
+        self.stdout: IO[bytes] | None = os.fdopen(streams[1], "rb")
+        self.stderr: IO[bytes] | None = os.fdopen(streams[2], "rb")
+        self._exit_status: int | None = None
 
-@contextlib.contextmanager
-def agent_starter(folder: Path) -> Iterator[StartAgent]:
-    """Gives a function that starts ``main`` of a source text; ends what it started."""
-    with contextlib.ExitStack() as stack:
+    def wait(self, timeout: float) -> int:
+        """The exit status, as `subprocess` gives it."""
+        if self._exit_status is None:
+            self._status.settimeout(timeout)
+            self._exit_status = int(self._status.recv(32))
+            self._status.close()
+            os.close(self._pidfd)
+        return self._exit_status
 
-        def start(source: str, *first: SupervisorMessage, **how: Any) -> AgentUnderTest:
-            path = write_agent(folder, source)
-            return stack.enter_context(start_target(f"{path}:main", *first, **how))
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
 
-        yield start
+    def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
 
-
-_FORK_SERVER: Final = """\
-import os, socket, sys
-from agentctl_child.agent import main
-orders = socket.socket(fileno=int(sys.argv[1]))
-while True:
-    _, descriptors, _, _ = socket.recv_fds(orders, 1, 1)
-    if not descriptors:
-        break
-    pid = os.fork()
-    if pid == 0:
-        orders.close()
-        main(descriptors[0])
-    os.close(descriptors[0])
-    orders.send(bytes([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0xFF]))
-"""
+    def _signal(self, number: signal.Signals) -> None:
+        if self._exit_status is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
 
 
 class ForkedAgents:
-    """Agents forked from a warm process, as agentctl does it, one after the other."""
+    """Agents forked from a warm interpreter, as agentctl does it; any number at once."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._orders = ours
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-c", _FORK_SERVER, str(theirs.fileno())],
+            self._server = subprocess.Popen(
+                [sys.executable, "-I", _SERVER, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
-        ours.settimeout(PATIENCE_S)
 
-    @contextlib.contextmanager
-    def start(self, target: str, given: Any = None) -> Iterator[AgentUnderTest]:
-        """Fork an agent for *target*; its exit status is to be taken before the next one."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            socket.send_fds(self._orders, [b"f"], [theirs.fileno()])
-        with ours:
-            agent = AgentUnderTest(self.process, ours)
-            agent.hear(Hello)
-            agent.say(Start(run=RUN_ID, target=target, input=pack_value(given)))
-            yield agent
+    def start(
+        self,
+        target: str,
+        *first: SupervisorMessage,
+        given: Any = None,
+        paths: Sequence[str] = (),
+        max_frame: int = 1 << 20,
+    ) -> AgentUnderTest:
+        """Fork an agent for *target*; *first* goes out with the start message."""
+        agent = self.fork()
+        agent.begin(target, *first, given=given, paths=paths, max_frame=max_frame)
+        return agent
 
-    def status(self) -> int:
-        """The exit status of the agent started last."""
-        return self._orders.recv(1)[0]
+    def fork(self) -> AgentUnderTest:
+        """Fork an agent; says nothing to it."""
+        (status, its_status), (channel, its_channel) = socket.socketpair(), socket.socketpair()
+        (its_in, stdin), (stdout, its_out), (stderr, its_err) = os.pipe(), os.pipe(), os.pipe()
+        theirs = [its_status.detach(), its_channel.detach(), its_in, its_out, its_err]
+        try:
+            socket.send_fds(self._orders, [_RUN_ID_VARIABLE], theirs)
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        return AgentUnderTest(ForkedProcess(status, (stdin, stdout, stderr)), channel)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._orders.close()
-        self.process.kill()
-        self.process.wait(PATIENCE_S)
+        self._server.wait(PATIENCE_S)
+
+
+StartAgent = Callable[..., AgentUnderTest]
+
+
+@contextlib.contextmanager
+def agent_starter(agents: ForkedAgents, folder: Path) -> Iterator[StartAgent]:
+    """Gives a function that forks ``main`` of a source text; ends what it started."""
+    with contextlib.ExitStack() as stack:
+
+        def start(source: str, *first: SupervisorMessage, **how: Any) -> AgentUnderTest:
+            path = write_agent(folder, source)
+            return stack.enter_context(agents.start(f"{path}:main", *first, **how))
+
+        yield start

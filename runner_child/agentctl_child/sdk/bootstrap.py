@@ -8,6 +8,7 @@ channel, in bytes that were made here, since it may have no msgspec to make any.
 import os
 from typing import Final
 
+import agentctl_child
 import agentctl_protocol
 from agentctl_protocol.channel import agent_end
 from agentctl_protocol.messages import PROTOCOL_VERSION, Bye, ErrorMessage, Hello
@@ -53,5 +54,5 @@ BOOTSTRAP: Final = _TEMPLATE.format(
     no_msgspec=_refusal(
         "this interpreter has no msgspec; install agentctl-child in its environment"
     ),
-    roots=[_root_of(__file__), _root_of(agentctl_protocol.__file__)],
+    roots=[_root_of(agentctl_child.__file__), _root_of(agentctl_protocol.__file__)],
 )

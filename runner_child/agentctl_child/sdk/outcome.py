@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+import agentctl_child
 from agentctl_child.sdk import outgoing
 from agentctl_child.sdk.calls import one_line
 from agentctl_child.sdk.cancellation import CANCELLATIONS
@@ -16,7 +17,7 @@ from agentctl_protocol.messages import ErrorMessage, ResultMessage
 MAX_TEXT: Final = 2000
 MAX_TRACEBACK: Final = 1 << 16
 _OWN_FOLDERS: Final = (
-    os.path.dirname(os.path.abspath(__file__)) + os.sep,
+    os.path.dirname(os.path.abspath(agentctl_child.__file__)) + os.sep,
     # asyncio's, without importing it: the standard library is one directory.
     os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "asyncio") + os.sep,
     "<frozen importlib",
