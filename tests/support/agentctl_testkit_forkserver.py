@@ -12,6 +12,7 @@ import select
 import socket
 import sys
 
+import agentctl_child.sdk.asyncio_mode  # noqa: F401 - so that no agent spends its start on it
 from agentctl_child.agent import main
 
 
