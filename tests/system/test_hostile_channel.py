@@ -42,9 +42,15 @@ FLOODS: Final = (
     "flood_with_big_events",
     "flood_with_finished_calls",
 )
+_AT_ONCE: Final = (
+    "flood_with_asks",
+    "flood_with_batched_beats",
+    "flood_with_events",
+    "flood_with_finished_calls",
+)
 TINY_FRAMES: Final = 100_000
 
-FLOOD_S: Final = 0.8
+FLOOD_S: Final = 0.5
 MOST_GROWTH: Final = 50 << 20
 GRACE_S: Final = 0.1
 STOP_WITHIN_S: Final = 1.0
@@ -225,10 +231,11 @@ def test_a_flood_is_bounded_and_can_be_stopped(how: str) -> None:
 
 
 def test_floods_do_not_keep_each_other_from_being_stopped() -> None:
-    """Seven floods in one supervisor: it still stops each of them."""
+    """Four floods in one supervisor: it still stops each of them."""
+    floods = [how for how in FLOODS if how in _AT_ONCE]
     with staged() as stage:
-        supervisor = stage.embed(*(_flood(stage, how) for how in FLOODS))
-        stage.roll_call.wait_for(len(FLOODS))
+        supervisor = stage.embed(*(_flood(stage, how) for how in floods))
+        stage.roll_call.wait_for(len(floods))
         before = _resident(supervisor, "VmRSS")
         client = Client(stage.home.root)
         for directory in stage.runs():

@@ -25,7 +25,7 @@ from agentctl_testkit import AGENTS, alive, wait_until_gone
 from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
 from agentctl_testkit_faults import Stage, keepers_of, others_can_run_python, records, staged
 
-TIME_S: Final = 2.5
+TIME_S: Final = 2.0
 GRACE_S: Final = 0.2
 SLACK_S: Final = 0.7
 """Both dead-man timers, and a busy machine."""

@@ -26,40 +26,38 @@ from agentctl_testkit import (
 )
 from agentctl_testkit_faults import SPAWN_STEPS
 
-DELAY_S: Final = 0.15
+DELAY_S: Final = 0.1
 TERM_GRACE_S: Final = 0.2
-PROMPT_S: Final = DELAY_S + TERM_GRACE_S + 1.65
+PROMPT_S: Final = DELAY_S + TERM_GRACE_S + 1.7
 """How long a stop may take in the middle of a start: the delay, the grace that an agent which
 is up already and ignores SIGTERM gets, and a busy machine; 5 s is the grace of one that hears."""
 
 _BESIDE_THE_AGENT: Final = ("warden:cloned", "warden:contained", "init:forked")
 """Here a keeper waits while the agent's process, which exists, goes on."""
 
-VERBS: Final = ("stop", "kill")
-
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """A start that is struck at ``step``."""
+    """Starts that are struck at ``step``: what is started, a function or not, and how it ends."""
 
     containment: Containment
-    function: bool
     step: str
+    struck: tuple[tuple[bool, str], ...]
 
     def __str__(self) -> str:
-        return f"{self.containment}-{'function' if self.function else 'program'}-{self.step}"
+        return f"{self.containment}-{self.step}"
 
 
 def _starts() -> Iterator[Start]:
     for containment, steps in SPAWN_STEPS.items():
-        for function in (False, True):
-            for step in steps:
-                if step == "init:reaped":  # the end of a run, not its start
-                    continue
-                # A program is spawned by init, without a process of ours in between.
-                by_init = containment is Containment.PID_NAMESPACE and not function
-                if not (by_init and step.startswith("agent:")):
-                    yield Start(containment, function, step)
+        for number, step in enumerate(steps):
+            if step == "init:reaped":  # the end of a run, not its start
+                continue
+            # A program is spawned by init, without a process of ours in between.
+            by_init = containment is Containment.PID_NAMESPACE and step.startswith("agent:")
+            both = ((True, "stop"),) if by_init else ((False, "stop"), (True, "stop"))
+            killed = by_init or number % 2 == 0
+            yield Start(containment, step, (*both, (killed, "kill")))
 
 
 @pytest.fixture
@@ -111,8 +109,8 @@ async def test_a_stop_at_any_step_of_a_start_is_obeyed(
         monkeypatch.setenv("AGENTCTL_FAILPOINTS", f"{start.step}={DELAY_S}")
         monkeypatch.setenv("AGENTCTL_FAILPOINTS_FIFO", str(roll_call.path))
         async with Supervisor.open(state) as supervisor:
-            for times, verb in enumerate(VERBS, 1):
-                run = await supervisor.start(_spec(marker, roll_call, function=start.function))
+            for times, (function, verb) in enumerate(start.struck, 1):
+                run = await supervisor.start(_spec(marker, roll_call, function=function))
                 if start.step != "spawner:started":  # passed once, for all runs
                     await _hear(roll_call, f"at {start.step}", times)
                 asked_at = trio.current_time()
@@ -183,11 +181,11 @@ async def test_a_stop_at_random_instants_of_a_start_is_obeyed(
     containment: Containment, state: Home, marker: str, roll_call: RollCall,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Twenty starts, each stopped up to 40 ms later: always ``stopped``, never anything left."""
+    """Ten starts, each stopped up to 40 ms later: always ``stopped``, never anything left."""
     monkeypatch.setenv("AGENTCTL_CONTAINMENT", containment)
     instants = random.Random("agentctl")
     async with Supervisor.open(state) as supervisor:
-        for number in range(20):
+        for number in range(10):
             run = await supervisor.start(_spec(marker, roll_call, function=number % 2 == 0))
             await trio.sleep(instants.uniform(0, 0.04))  # the instant is what is tried
             with trio.fail_after(10):
