@@ -68,7 +68,7 @@ STEP_DELAY_S: Final = 0.15
 _SPREAD_S: Final = 0.01
 """Delay at every step of a round without a named one, so that each step is a wide target."""
 
-_RANDOM_WITHIN_S: Final = 0.5
+_RANDOM_WITHIN_S: Final = 0.8
 """Random instants lie so long after the supervisor began to open: spawning and a little work."""
 
 _COMES_UP_S: Final = 20.0
@@ -510,6 +510,8 @@ def play(played: Round, tally: Tally) -> None:
             tally.slowest_s, tally.slowest = took_s, str(played)
         tally.survivors += len(left)
         assert not left, f"alive after {GONE_WITHIN_S:g} s: {[str(process) for process in left]}"
+        # The last look over all of /proc may itself take a while.
+        assert took_s < 2 * GONE_WITHIN_S
         assert stage.process is not None
         stage.process.wait(10)
         for directory in stage.runs():

@@ -30,7 +30,7 @@ GRACE_S: Final = 0.2
 SLACK_S: Final = 0.7
 """Both dead-man timers, and a busy machine."""
 
-HARMLESS: Final = {
+HARMLESS: Final[dict[Containment, set[tuple[str, str]]]] = {
     Containment.PID_NAMESPACE: {
         # pid 1 of a namespace takes no signal from inside (pid_namespaces(7)).
         ("sigstop", "init"),
@@ -45,8 +45,14 @@ HARMLESS: Final = {
         # It reaches nobody but its own.
         ("kill_everybody", "system"),
     },
-    Containment.SUBREAPER: set[tuple[str, str]](),
+    Containment.SUBREAPER: set(),
 }
+SAME_UID: Final = {
+    # The supervisor's own file is its user's.  If the system is out of memory the supervisor
+    # is then the first to die, and its runs with it.
+    ("oom_score_adj", "supervisor"),
+}
+"""Harmless in the fallback where agent and supervisor are one user's."""
 REFUSALS: Final = {"EPERM", "EACCES", "EROFS", "ESRCH", "ENOENT", "EINVAL", "ENOSYS"}
 
 
@@ -117,6 +123,8 @@ def test_no_attack_on_its_keepers_keeps_a_run_from_being_stopped(cell: Cell) -> 
 
         assert len(attempts) > 20
         harmless = HARMLESS[cell.containment]
+        if cell.ordinary_user or os.geteuid() != 0:
+            harmless = harmless | SAME_UID
         succeeded = {attempt for attempt, outcome in attempts.items() if outcome == "done"}
         assert succeeded <= harmless
         refused = {attempts[attempt] for attempt in attempts.keys() - succeeded}
