@@ -199,5 +199,5 @@ def test_an_agent_without_a_channel_is_not_said_to_be_asked() -> None:
     assert lines == [
         "",
         "",
-        "demo: it has no channel to be asked by; SIGTERM to 1 process, waiting up to 2.0 s",
+        "demo: no channel to ask by; SIGTERM to 1 process, waiting up to 2.0 s",
     ]

@@ -70,10 +70,15 @@ def _dispatch(argv: list[str]) -> int:
 
 def tell_error(error: AgentctlError) -> None:
     """Two lines on stderr: what is wrong, and what to do about it."""
-    terminal.say(terminal.labelled("error", str(error)))
+    for line in error_lines(error):
+        terminal.say(line)
+
+
+def error_lines(error: AgentctlError) -> list[str]:
+    """What `tell_error` says."""
     hint = error.hint or ("agentctl help" if isinstance(error, UsageError) else "")
-    if hint:
-        terminal.say(terminal.labelled("hint", hint))
+    lines = [terminal.labelled("error", str(error))]
+    return [*lines, terminal.labelled("hint", hint)] if hint else lines
 
 
 def _translated(error: Exception) -> AgentctlError:

@@ -1,8 +1,10 @@
 """``agentctl run`` while the run lives: a supervisor for one run, at a terminal."""
 
+import math
 import os
 import signal
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
@@ -14,17 +16,26 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Reason, Result
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.cli import standard_io, terminal
+from agentctl_supervisor.cli.live_view import LiveView
 from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.wording import called, summary
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.spawner_start import StartedSpawner
 
+_COLOURS: Final = {
+    Result.SUCCEEDED: "green",
+    Result.TERMINATED: "green",
+    Result.STOPPED: "yellow",
+}
+_HIDE_WITHIN_S: Final = 0.1
+_LAST_WORDS_S: Final = 1.0
+"""How long a reader may take that somebody does not want to wait for."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(spec: RunSpec, spawner: StartedSpawner, *, quiet: bool, as_json: bool) -> int:
-    """Runs *spec* to its end and returns the exit code for it.
+    """Runs *spec* to its end, by *spawner*, and returns the exit code for it.
 
     *as_json*: stdout gets the report and nothing else; what the run writes to its
     stdout goes to our stderr.
@@ -33,28 +44,38 @@ def run(spec: RunSpec, spawner: StartedSpawner, *, quiet: bool, as_json: bool) -
         report = trio.run(_supervise, spec, spawner, quiet, as_json)
     except BaseExceptionGroup as group:
         raise _first(group) from None
-    _tell(spec, report, quiet=quiet, as_json=as_json)
     return report.process_exit_code
 
 
 async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_json: bool) -> Report:
     # Open before anything is started: a signal that comes meanwhile waits for its run.
-    with trio.open_signal_receiver(*_SIGNALS) as signals:
+    with trio.open_signal_receiver(*_heeded()) as signals:
+        output = standard_io.Output(stdout_to_stderr=as_json)
         async with (
             Supervisor.open(subreaper=True, spawner=spawner) as supervisor,
             trio.open_nursery() as nursery,
         ):
-            output = standard_io.Output(stdout_fd=2 if as_json else 1)
             live = await supervisor.start(spec, on_output=output.write)
             output.on_closed = live.close_output
             nursery.start_soon(_obey, signals, live, output, nursery)
-            nursery.start_soon(_narrate, live, spec.name or live.id, quiet)
+            if not quiet:
+                nursery.start_soon(_tell_progress, spec, live, output, nursery)
             if live.stdin is not None:
                 nursery.start_soon(standard_io.pump_input, live.stdin)
             report = await live.wait(durable=True)
             await live.wait_delivered()
             nursery.cancel_scope.cancel()
+        await _tell_end(spec, report, output, quiet=quiet, as_json=as_json)
     return report
+
+
+def _heeded() -> list[signal.Signals]:
+    """Those of our signals that nobody told us to ignore, as nohup(1) does with SIGHUP."""
+    return [
+        number
+        for number in _SIGNALS
+        if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN
+    ]
 
 
 async def _obey(
@@ -81,30 +102,80 @@ async def _obey(
 
 
 async def _let_go(live: Run, output: standard_io.Output) -> None:
-    """Whoever wants us to leave does not want us to wait for a reader of our output."""
+    """Whoever wants us to leave does not want us to wait for a reader that does not read."""
     await live.wait()
+    with trio.move_on_after(_LAST_WORDS_S):
+        await live.wait_delivered()
     output.abandon()
 
 
-async def _narrate(live: Run, name: str, quiet: bool) -> None:
-    narrator = Narrator(name, quiet=quiet)
+async def _tell_progress(
+    spec: RunSpec, live: Run, output: standard_io.Output, nursery: trio.Nursery
+) -> None:
+    """The ladder as it is climbed; at a terminal also what the run takes."""
+    narrator = Narrator(spec.name or live.id)
+    view = LiveView(live, narrator, spec.time_s)
+    # Where the run is typed to, the terminal is the run's.
+    if output.has_status and not (spec.stdin and os.isatty(0)):
+        nursery.start_soon(view.measure)
+        nursery.start_soon(view.keep, output.status)
+        nursery.start_soon(_give_way, output)
     with live.listen() as steps:
         async for step in steps:
-            narrator(step)
+            now = time.monotonic()
+            if step.step is not None:
+                await trio.to_thread.run_sync(view.onlooker.glance, step.processes)
+            commands = view.onlooker.commands_of(step.processes)
+            for line in narrator.lines(step, now, commands):
+                await output.say(line)
 
 
-def _tell(spec: RunSpec, report: Report, *, quiet: bool, as_json: bool) -> None:
-    if as_json:
-        terminal.out_json(report)
-    elif spec.target is not None and report.value is not None:
-        # None is what a function without a return statement returns: nothing to tell.
-        terminal.out(msgspec.json.encode(report.value).decode())
+async def _give_way(output: standard_io.Output) -> None:
+    """Ctrl-Z stops us, without our status line on the terminal.  The run goes on meanwhile."""
+    with trio.open_signal_receiver(signal.SIGTSTP) as signals:
+        async for number in signals:
+            with trio.move_on_after(_HIDE_WITHIN_S):
+                await output.status("")
+            ours = signal.signal(number, signal.SIG_DFL)
+            # Not SIGSTOP: with nobody there to continue us, the kernel lets this one pass.
+            signal.raise_signal(number)
+            signal.signal(number, ours)
+
+
+async def _tell_end(
+    spec: RunSpec, report: Report, output: standard_io.Output, *, quiet: bool, as_json: bool
+) -> None:
+    with trio.move_on_after(_LAST_WORDS_S if output.abandoned else math.inf):
+        await output.restore()
+        if as_json:
+            await output.out(terminal.json_text(report))
+        elif spec.target is not None and report.value is not None:
+            # None is what a function without a return statement returns: nothing to tell.
+            await output.out(msgspec.json.encode(report.value).decode())
+        if report.result is Result.REFUSED or not quiet:
+            for line in _last_words(report, at_terminal=output.has_status):
+                await output.say(line)
+
+
+def _last_words(report: Report, *, at_terminal: bool) -> Iterator[str]:
     show = f"agentctl show {called(report)}"
     if report.result is Result.REFUSED:
-        terminal.say(f"error: {terminal.plain(report.detail or 'the run was refused')}")
-        terminal.say(f"hint: {show}")
-    elif report.result is not Result.SUCCEEDED and not quiet:
-        terminal.say(f"agentctl: {summary(report, datetime.now(UTC))}; {show}")
+        yield terminal.labelled("error", report.detail or "the run was refused")
+        yield terminal.labelled("hint", show)
+        return
+    words = summary(report, datetime.now(UTC))
+    if not at_terminal:
+        # Who watches sees how it ended in any case; a pipe is told only what is not ordinary.
+        if report.result is not Result.SUCCEEDED:
+            yield f"agentctl: {words}; {show}"
+        return
+    colour = _COLOURS.get(report.result or Result.LOST, "red")
+    label = terminal.coloured("agentctl:", colour)
+    if len(f"agentctl: {words}; {show}") < terminal.screen_columns(2):
+        yield f"{label} {words}; {show}"
+    else:
+        yield f"{label} {words}"
+        yield f"  {show}"
 
 
 def _terminal() -> str:

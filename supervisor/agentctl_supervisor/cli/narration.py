@@ -1,41 +1,51 @@
-"""Tells people about a ladder while it is being climbed, a line a rung."""
+"""Tells people about a ladder while it is being climbed: a line a rung, in words and times."""
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from agentctl_protocol.control import Step
 from agentctl_protocol.vocabulary import Rung
 from agentctl_supervisor.cli.durations import show_duration
-from agentctl_supervisor.cli.terminal import plain, say
+from agentctl_supervisor.cli.onlooker import names
+from agentctl_supervisor.cli.terminal import plain, width
 
+_LINE_COLUMNS: Final = 80
 _NO_ANSWER: Final = {
     "no": "no answer after {}",
-    "no channel": "it has no channel to be asked by",
+    "no channel": "no channel to ask by",
     "asked for a call": "it asked for another call after {}",
 }
+_PHASES: Final = {Rung.ASKED: "asked to end", Rung.SIGTERM: "SIGTERM", Rung.SIGKILL: "SIGKILL"}
 
 
 class Narrator:
-    """Turns `Step` messages about one run into lines on stderr.
+    """Turns the `Step` messages about one run into lines.
 
-    A rung's line is written the moment the rung is taken, so that whoever waits
-    sees what for, and for how long at most.
+    A rung's line says what is waited for, for how long at most, and for whom.  ``phase``
+    and ``until`` (a monotonic time) tell the same to whoever counts down; the phase is
+    empty while nothing is waited for.
     """
 
-    def __init__(self, name: str, *, quiet: bool = False) -> None:
-        self._name = plain(name)
-        self._quiet = quiet
+    def __init__(self, name: str) -> None:
+        self.name = plain(name)
+        self.phase = ""
+        self.until = 0.0
         self._since = time.monotonic()
         self._answer = ""
 
     def __repr__(self) -> str:
-        return f"<Narrator of {self._name}>"
+        return f"<Narrator of {self.name}>"
 
-    def __call__(self, step: Step) -> None:
-        """Tells *step*."""
-        line = self.line(step, time.monotonic())
-        if line and not self._quiet:
-            say(line)
+    def lines(self, step: Step, now: float, commands: Sequence[str] = ()) -> list[str]:
+        """What there is to say about *step* at *now*; *commands* are who is alive, if known."""
+        line = self.line(step, now)
+        if not line or not commands or step.step is Rung.ASKED:
+            return [line] if line else []
+        behind = names(commands, _LINE_COLUMNS - width(line) - 2)
+        if behind and "more" not in behind:
+            return [f"{line}: {behind}"]
+        return [f"{line}:", f"  {names(commands, _LINE_COLUMNS - 2)}"]
 
     def line(self, step: Step, now: float) -> str:
         """The line for *step* at *now*, or nothing yet."""
@@ -44,12 +54,17 @@ class Narrator:
             self._answer = words.format(show_duration(now - self._since))
             return ""
         before, self._answer, self._since = self._answer, "", now
-        prefix = f"{self._name}: " + (f"{before}; " if before else "")
+        self.phase, self.until = _PHASES[step.step], now + step.left_s
+        prefix = f"{self.name}: " + (f"{before}; " if before else "")
         wait = f", waiting up to {show_duration(step.left_s)}" if step.left_s > 0 else ""
         if step.step is Rung.ASKED:
             return f"{prefix}asked to end{wait}" if step.left_s > 0 else ""
-        noun = "process" if step.processes == 1 else "processes"
-        to = f" to {step.processes} {noun}" if step.processes else ""
+        to = f" to {count(step.processes)}" if step.processes else ""
         if step.step is Rung.SIGKILL:
             wait = ""
-        return f"{prefix}{step.step.upper()}{to}{wait}"
+        return f"{prefix}{_PHASES[step.step]}{to}{wait}"
+
+
+def count(processes: int) -> str:
+    """``1 process``, ``4 processes``."""
+    return f"{processes} {'process' if processes == 1 else 'processes'}"

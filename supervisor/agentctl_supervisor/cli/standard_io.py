@@ -14,45 +14,89 @@ from typing import Final
 import trio
 
 from agentctl_supervisor.cli import terminal
+from agentctl_supervisor.cli.screen import Screen
 from agentctl_supervisor.output_pump import StreamName
 
 _READ_BYTES: Final = 1 << 16
 
 
 class Output:
-    """Where the run's stdout and stderr go.
+    """Where the run's stdout and stderr go, and our own lines about it.
 
     ``on_closed`` is called with the name of a stream that nobody will read any more:
     the run is to learn of it as it would without us in between.
+
+    On a terminal the run's bytes pass unchanged, too; our lines and the status line keep
+    out of their way, and `restore` puts back what the run changed there and left.
+    ``abandoned``: somebody does not want to wait for our readers.
     """
 
-    def __init__(self, *, stdout_fd: int = 1) -> None:
+    def __init__(self, *, stdout_to_stderr: bool = False) -> None:
         self.on_closed: Callable[[StreamName], None] = lambda _stream: None
-        self._fds: dict[StreamName, int] = {"stdout": stdout_fd, "stderr": 2}
+        self.abandoned = False
+        self._stderr = _Sink(2)
+        # One terminal has one cursor, whatever the number of descriptors for it.
+        self._stdout = self._stderr if self._stderr.is_terminal_of(1) else _Sink(1)
+        self._sinks: dict[StreamName, _Sink] = {
+            "stdout": self._stderr if stdout_to_stderr else self._stdout,
+            "stderr": self._stderr,
+        }
         self._writing: set[trio.CancelScope] = set()
 
     def __repr__(self) -> str:
-        return f"<Output {self._fds}>"
+        return f"<Output {self._sinks}>"
+
+    @property
+    def has_status(self) -> bool:
+        """Whether `status` shows anything: stderr is a terminal."""
+        return self._stderr.screen is not None
 
     async def write(self, stream: StreamName, data: bytes) -> None:
         """Writes *data*; returns when it is written, so that a slow reader slows the run."""
-        fd = self._fds.get(stream)
-        if fd is None:
+        sink = self._sinks.get(stream)
+        if sink is None:
             return
         try:
             with self._scope():
-                # A reader that does not read blocks the thread; `abandon` leaves it behind.
-                await trio.to_thread.run_sync(_write_all, fd, data, abandon_on_cancel=True)
+                await sink.write(lambda screen: screen.output(data), data)
         except OSError as error:
             # Also for a full disk and a terminal that is gone.
-            del self._fds[stream]
+            del self._sinks[stream]
             self.on_closed(stream)
             if error.errno != errno.EPIPE:
-                terminal.say(f"error: {stream}: {error.strerror}")
+                terminal.say(terminal.labelled("error", f"{stream}: {error.strerror}"))
+
+    async def say(self, line: str) -> None:
+        """A line of our own on stderr."""
+        text = terminal.encoded(line)
+        with contextlib.suppress(OSError):
+            await self._stderr.write(lambda screen: screen.message(text), text + b"\n")
+
+    async def status(self, line: str) -> None:
+        """Show *line* below all output, in place of the one before; an empty one hides it."""
+        text = terminal.status_bytes(line)
+        with contextlib.suppress(OSError):
+            await self._stderr.write(lambda screen: screen.status(text))
+
+    async def out(self, text: str) -> None:
+        """A line of our own on our stdout.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        line = terminal.encoded(text)
+        await self._stdout.write(lambda screen: screen.message(line), line + b"\n")
+
+    async def restore(self) -> None:
+        """Take the status line away and leave the terminals as they were before the run."""
+        with contextlib.suppress(OSError):
+            for sink in {self._stderr, self._stdout}:
+                await sink.write(lambda screen: screen.end())
 
     def abandon(self) -> None:
-        """Gives up what is not written yet, and all that comes."""
-        self._fds.clear()
+        """Gives up what the run wrote and is not written yet, and all that comes."""
+        self.abandoned = True
+        self._sinks.clear()
         for scope in self._writing:
             scope.cancel()
 
@@ -65,6 +109,34 @@ class Output:
                 yield
             finally:
                 self._writing.discard(scope)
+
+
+class _Sink:
+    """A descriptor that is written to by one at a time; ``screen`` if it is a terminal."""
+
+    def __init__(self, fd: int) -> None:
+        self.screen: Final = Screen() if terminal.is_terminal(fd) else None
+        self._fd = fd
+        self._lock = trio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<_Sink {self._fd}{' terminal' if self.screen else ''}>"
+
+    def is_terminal_of(self, fd: int) -> bool:
+        """Whether *fd* is the same terminal."""
+        return self.screen is not None and terminal.same_device(self._fd, fd)
+
+    async def write(self, drawn: Callable[[Screen], bytes], plain: bytes = b"") -> None:
+        """Writes what *drawn* makes of the screen, or where there is none *plain*.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        async with self._lock:
+            data = plain if self.screen is None else drawn(self.screen)
+            if data:
+                # A reader that does not read blocks the thread; `abandon` leaves it behind.
+                await trio.to_thread.run_sync(_write_all, self._fd, data, abandon_on_cancel=True)
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -3,20 +3,30 @@
 import argparse
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from agentctl_protocol.control import Step
+from agentctl_protocol.records import ContainedRecord
 from agentctl_protocol.report import SCHEMA
+from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.vocabulary import EXIT_OK, EXIT_SURVIVORS
-from agentctl_supervisor.cli import tell_error
+from agentctl_supervisor.cli import error_lines
+from agentctl_supervisor.cli.countdown import Countdown
 from agentctl_supervisor.cli.durations import parse_duration, show_duration
+from agentctl_supervisor.cli.habits import stop_hint
 from agentctl_supervisor.cli.narration import Narrator
-from agentctl_supervisor.cli.terminal import out, out_json, plain, say
+from agentctl_supervisor.cli.onlooker import Onlooker
+from agentctl_supervisor.cli.terminal import labelled, out, out_json, plain, say
 from agentctl_supervisor.cli.wording import by_whom, called, gone, outcome
 from agentctl_supervisor.client import Client, StopOutcome
 from agentctl_supervisor.errors import AgentctlError, UsageError
+from agentctl_supervisor.store.log_reader import LogReader
+from agentctl_supervisor.store.run_directory import Home
 
 
 class _Order(msgspec.Struct, frozen=True):
@@ -43,7 +53,8 @@ def run(options: argparse.Namespace, *, kill: bool) -> int:
     if not refs and order.told:
         out("nothing is running")
     try:
-        results = _end_all(client, refs, order)
+        with Countdown() as countdown:
+            results = _end_all(client, refs, order, countdown)
     except KeyboardInterrupt:
         say("left before the end; agentctl ps -a tells what became of it")
         raise
@@ -61,7 +72,7 @@ def _chosen(client: Client, options: argparse.Namespace, command: str) -> list[s
     if options.all and options.runs:
         raise UsageError("--all and RUN exclude each other", hint=f"agentctl {command} --all")
     if options.all:
-        return [report.id for report in client.runs()]
+        return [report.id for report in client.listed()]
     if not options.runs:
         raise UsageError(
             f"which run is to be {'killed' if command == 'kill' else 'stopped'}?",
@@ -71,13 +82,13 @@ def _chosen(client: Client, options: argparse.Namespace, command: str) -> list[s
 
 
 def _end_all(
-    client: Client, refs: Sequence[str], order: _Order
+    client: Client, refs: Sequence[str], order: _Order, countdown: Countdown
 ) -> list[tuple[str, StopOutcome | AgentctlError]]:
     results: dict[str, StopOutcome | AgentctlError | BaseException] = {}
 
     def end(ref: str) -> None:
         try:
-            results[ref] = _end(client, ref, order)
+            results[ref] = _end(client, ref, order, countdown)
         except BaseException as error:  # noqa: BLE001 - raised again where somebody can see it
             results[ref] = error
 
@@ -97,34 +108,66 @@ def _end_all(
     return told
 
 
-def _end(client: Client, ref: str, order: _Order) -> StopOutcome | AgentctlError:
-    narrator = Narrator(ref, quiet=not order.told)
+def _end(
+    client: Client, ref: str, order: _Order, countdown: Countdown
+) -> StopOutcome | AgentctlError:
+    narrator = Narrator(ref)
+    onlooker = Onlooker(partial(_members, client, ref))
+
+    def tell(step: Step) -> None:
+        if not order.told:
+            return
+        if step.step is not None:
+            onlooker.glance(step.processes)
+        lines = narrator.lines(step, time.monotonic(), onlooker.commands_of(step.processes))
+        for line in lines:
+            countdown.say(line)
+        countdown.wait(narrator, onlooker)
+
     try:
         if order.kill:
-            outcome_ = client.kill(ref, reason=order.reason, on_step=narrator)
+            outcome_ = client.kill(ref, reason=order.reason, on_step=tell)
         else:
             outcome_ = client.stop(
                 ref,
                 grace_s=order.grace_s,
                 term_grace_s=order.term_grace_s,
                 reason=order.reason,
-                on_step=narrator,
+                on_step=tell,
             )
     except AgentctlError as error:
+        countdown.done(narrator)
         if order.told:
-            tell_error(error)
+            for line in error_lines(error):
+                countdown.say(line)
         return error
+    countdown.done(narrator)
     if order.told:
-        _tell(outcome_)
+        _tell(outcome_, countdown)
     return outcome_
 
 
-def _tell(result: StopOutcome) -> None:
+def _members(client: Client, ref: str) -> list[ProcessIdentity]:
+    """Who is alive, as the log says who would be."""
+    from agentctl_supervisor.processes.process_tree import members
+
     try:
-        out(sentence(result))
+        for record in LogReader(client.directory(ref).path):
+            if isinstance(record.body, ContainedRecord):
+                return members(record.body)
+    except AgentctlError:
+        pass  # the stop itself will say what is wrong
+    return []
+
+
+def _tell(result: StopOutcome, countdown: Countdown) -> None:
+    try:
+        countdown.out(sentence(result))
     except OSError:
         # Nobody listens; the other runs are to be stopped all the same.
         sys.stdout = None
+    if not result.already and (hint := stop_hint(result.report, Home.open(create=False))):
+        countdown.say(labelled("hint", hint))
 
 
 def sentence(result: StopOutcome) -> str:

@@ -62,6 +62,64 @@ def line_width() -> int:
     return min(columns, 80) if columns >= 40 else 80
 
 
+_COLOURS: Final = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "faint": "2"}
+_LABEL_COLOURS: Final = {"error": "red", "warning": "yellow", "hint": "cyan"}
+
+
+def is_terminal(fd: int) -> bool:
+    """Whether *fd* is a terminal that can move its cursor."""
+    try:
+        able = os.isatty(fd)
+    except OSError:
+        return False
+    return able and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def wants_colour(fd: int) -> bool:
+    """Whether text on *fd* may be coloured: on a terminal, unless the environment says else.
+
+    ``NO_COLOR`` (no-color.org) comes before ``FORCE_COLOR``, which also reaches pipes.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    return os.environ.get("FORCE_COLOR", "0") not in ("", "0") or is_terminal(fd)
+
+
+def coloured(text: str, colour: str, fd: int = 2) -> str:
+    """*text*, in *colour* where that is wanted on *fd*."""
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if wants_colour(fd) else text
+
+
+def labelled(label: str, text: str) -> str:
+    """``error: text`` and the like, for stderr, made plain."""
+    return f"{coloured(label + ':', _LABEL_COLOURS[label])} {plain(text)}"
+
+
+def screen_columns(fd: int) -> int:
+    """Columns of the terminal *fd*; 80 where it does not say."""
+    try:
+        return os.get_terminal_size(fd).columns or 80
+    except OSError:
+        return 80
+
+
+def same_device(one: int, other: int) -> bool:
+    """Whether two descriptors are of one device, such as one terminal."""
+    try:
+        return os.fstat(one).st_rdev == os.fstat(other).st_rdev
+    except OSError:
+        return False
+
+
+def in_foreground(fd: int) -> bool:
+    """Whether we are the job that the terminal *fd* belongs to now."""
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        # Not our controlling terminal: there is no job control, and nobody to disturb.
+        return True
+
+
 def open_standard_streams() -> None:
     """Makes descriptors 0, 1 and 2 exist, and printing never fail for a character.
 
@@ -96,6 +154,26 @@ def _write(stream: TextIO | None, text: str) -> None:
         pass
 
 
+def put(data: bytes) -> None:
+    """Writes *data*, what `Screen` says, to stderr at once; a terminal that is gone is no error."""
+    try:
+        while data:
+            data = data[os.write(2, data) :]
+    except OSError:
+        pass
+
+
+def encoded(text: str) -> bytes:
+    """*text* as stderr has it."""
+    encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
+    return text.encode(encoding, "backslashreplace")
+
+
+def status_bytes(line: str) -> bytes:
+    """A status line for `Screen`."""
+    return encoded(coloured(line, "faint")) if line else b""
+
+
 def out(text: str) -> None:
     """Writes *text* and a newline to stdout.
 
@@ -110,6 +188,11 @@ def out(text: str) -> None:
 
 def out_json(value: object) -> None:
     """Writes *value* to stdout as indented JSON."""
+    out(json_text(value))
+
+
+def json_text(value: object) -> str:
+    """*value* as indented JSON."""
     import msgspec
 
-    out(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -1,0 +1,101 @@
+"""What ``agentctl stop`` shows while it waits: on a terminal, a line that counts down.
+
+Several threads stop a run each.  Their lines come out whole, and the one below them is
+about the run that has the longest to go.
+"""
+
+import threading
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from agentctl_supervisor.cli import status_line, terminal
+from agentctl_supervisor.cli.narration import Narrator
+from agentctl_supervisor.cli.onlooker import Onlooker
+from agentctl_supervisor.cli.screen import Screen
+
+_TERMINAL_FD: Final = 2
+_UPDATE_EVERY_S: Final = 0.25
+
+
+class Countdown:
+    """Says lines, and below them shows what is waited for.  Ends with its block.
+
+    Where stderr is no terminal, it only says lines.
+    """
+
+    def __init__(self) -> None:
+        self._screen = Screen() if terminal.is_terminal(_TERMINAL_FD) else None
+        self._lock = threading.Lock()
+        self._waits: dict[Narrator, Onlooker] = {}
+        self._over = threading.Event()
+
+    def __repr__(self) -> str:
+        return f"<Countdown of {len(self._waits)} stops>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._over.set()
+            if self._screen is not None:
+                terminal.put(self._screen.end())
+
+    def wait(self, narrator: Narrator, onlooker: Onlooker) -> None:
+        """Count down what *narrator* waits for, and name whom *onlooker* sees."""
+        with self._lock:
+            if self._screen is not None and not self._waits and not self._over.is_set():
+                threading.Thread(target=self._tick, daemon=True).start()
+            self._waits[narrator] = onlooker
+
+    def done(self, narrator: Narrator) -> None:
+        """Nothing is waited for any more."""
+        with self._lock:
+            self._waits.pop(narrator, None)
+
+    def say(self, line: str) -> None:
+        """A line on stderr, which stays."""
+        with self._lock:
+            self._hide()
+            terminal.say(line)
+
+    def out(self, line: str) -> None:
+        """A line on stdout.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        with self._lock:
+            self._hide()
+            terminal.out(line)
+
+    def _hide(self) -> None:
+        if self._screen is not None:
+            terminal.put(self._screen.hide())
+
+    def _tick(self) -> None:
+        while not self._over.wait(_UPDATE_EVERY_S):
+            with self._lock:
+                waits = list(self._waits.items())
+            for _, onlooker in waits:
+                onlooker.look()
+            with self._lock:
+                if not self._waits:
+                    return
+                if not self._over.is_set():
+                    self._show()
+
+    def _show(self) -> None:
+        assert self._screen is not None
+        line = ""
+        if terminal.in_foreground(_TERMINAL_FD):
+            line = status_line.waiting(
+                list(self._waits.items()), terminal.screen_columns(_TERMINAL_FD), time.monotonic()
+            )
+        terminal.put(self._screen.status(terminal.status_bytes(line)))

@@ -1,0 +1,244 @@
+"""What a run's output does to the terminal that it passes through.
+
+It passes unchanged; we only follow along.  That tells whether a line of our own may
+stand below it, and what is to be put back when a run was ended in mid-screen.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+_ESCAPE: Final = re.compile(
+    rb"\x1b\[(?P<parameters>[0-?]*)(?P<between>[ -/]*)(?P<final>[@-~])"
+    rb"|\x1b(?P<string>[\]PX^_])"
+    rb"|\x1b(?P<prefix>[ -/]*)(?P<end>[0-~])"
+)
+_STRING_END: Final = re.compile(rb"\x07|\x1b\\|[\x18\x1a]")
+_UNFINISHED: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[ -/]*)\Z")
+_MAX_SEQUENCE: Final = 256
+
+_UNDO_MODES: Final = {
+    # The alternate screen first: leaving it brings back the cursor of the other one.
+    **{mode: b"\x1b[?%bl" % mode for mode in (b"1049", b"1047", b"47")},
+    b"25": b"\x1b[?25h",  # a visible cursor
+    b"7": b"\x1b[?7h",  # lines that wrap
+    **{
+        mode: b"\x1b[?%bl" % mode
+        for mode in (
+            *(b"1", b"5", b"6", b"69"),  # cursor keys, reverse video, origin, margins
+            *(b"9", b"1000", b"1001", b"1002", b"1003"),  # what the mouse reports
+            *(b"1005", b"1006", b"1015", b"1016"),  # how it reports
+            *(b"1004", b"2004", b"2026"),  # focus, bracketed paste, frozen display
+        )
+    },
+}
+"""Private modes (DECSET) that a terminal must not be left in, and what ends each."""
+_NORMALLY_ON: Final = frozenset({b"7", b"25"})
+_ALTERNATE: Final = frozenset({b"?1049", b"?1047", b"?47"})
+
+_MOVES: Final = frozenset(b"ABEFHJLMSTdefku")
+"""Ends of the sequences that go to other lines, or change them."""
+_INVISIBLE: Final = frozenset(b"cghlmnpqstux")
+"""Ends of those that neither write anything nor move the cursor."""
+
+# What SGR parameters turn on, by the parameter that turns it off.
+_ATTRIBUTES: Final = {
+    **dict.fromkeys((1, 2), 22),
+    3: 23,
+    **dict.fromkeys((4, 21), 24),
+    **dict.fromkeys((5, 6), 25),
+    7: 27,
+    8: 28,
+    9: 29,
+    53: 55,
+    58: 59,
+    **dict.fromkeys((*range(30, 39), *range(90, 98)), 39),
+    **dict.fromkeys((*range(40, 49), *range(100, 108)), 49),
+}
+
+
+class PassingOutput:
+    """Follows the bytes that go to one terminal, in the order in which they go there.
+
+    ``blank``: the cursor is at the beginning of an empty line.  ``drives``: the run has
+    moved the cursor over the screen, which therefore is its own from here on.
+    """
+
+    def __init__(self) -> None:
+        self.blank = True
+        self.drives = False
+        self._rest = b""
+        self._in_string = False
+        self._attributes: set[int] = set()
+        self._keyboards = 0
+        self._undo: dict[bytes, bytes] = {}
+
+    def __repr__(self) -> str:
+        return f"<PassingOutput blank={self.blank} drives={self.drives} {list(self._undo)}>"
+
+    @property
+    def leaves_room(self) -> bool:
+        """Whether a line of ours may be drawn where the cursor is, and taken away again."""
+        return self.blank and not self.drives and not self._attributes and self._between_sequences
+
+    @property
+    def _between_sequences(self) -> bool:
+        return not self._rest and not self._in_string
+
+    def see(self, data: bytes) -> None:
+        """Take *data* into account, which goes to the terminal now."""
+        if self._between_sequences and b"\x1b" not in data:
+            self._see_text(data)
+            return
+        for text, match in self._pieces(self._rest + data):
+            self._see_text(text)
+            if match is not None:
+                self._see_sequence(match)
+
+    def interrupt(self) -> bytes:
+        """What makes the terminal ready for a line of our own, if the run is in the middle of one.
+
+        A sequence that was cut short is cancelled: it would swallow our words.
+        """
+        ready = b"" if self._between_sequences else b"\x18\x1b\\"  # CAN, and ST for those without
+        self._rest, self._in_string = b"", False
+        if self._attributes:
+            self._attributes.clear()
+            ready += b"\x1b[0m"
+        if not self.blank:
+            self.blank = True
+            ready += b"\r\n"
+        return ready
+
+    def restore(self) -> bytes:
+        """What puts the terminal back as it was; nothing if the run changed nothing."""
+        undo = [b"" if self._between_sequences else b"\x18\x1b\\"]
+        self._rest, self._in_string = b"", False
+        if _ALTERNATE & self._undo.keys():
+            self.blank = False  # who knows what stands on the screen that comes back
+        # In the order of the table, whatever the order in which the run did it.
+        undo += [self._undo.pop(b"?" + mode, b"") for mode in _UNDO_MODES]
+        undo += self._undo.values()
+        if self._keyboards > 0:
+            undo.append(b"\x1b[<%du" % self._keyboards)
+        if self._attributes:
+            undo.append(b"\x1b[0m")
+        self._undo.clear()
+        self._attributes.clear()
+        self._keyboards = 0
+        return b"".join(undo)
+
+    def _pieces(self, data: bytes) -> Iterator[tuple[bytes, re.Match[bytes] | None]]:
+        """Text and the sequence behind it, again and again; an unfinished one is kept."""
+        self._rest = b""
+        at = 0
+        while at < len(data):
+            if self._in_string:
+                end = _STRING_END.search(data, at)
+                if end is None:
+                    # Its terminator may be torn as well.
+                    self._rest = b"\x1b" if data.endswith(b"\x1b") else b""
+                    return
+                self._in_string = False
+                at = end.end()
+                continue
+            escape = data.find(b"\x1b", at)
+            if escape < 0:
+                yield data[at:], None
+                return
+            match = _ESCAPE.match(data, escape)
+            if match is not None:
+                yield data[at:escape], match
+                at = match.end()
+            elif len(data) - escape <= _MAX_SEQUENCE and _UNFINISHED.match(data, escape):
+                yield data[at:escape], None
+                self._rest = data[escape:]
+                return
+            else:
+                yield data[at:escape], None
+                at = escape + 1
+
+    def _see_text(self, text: bytes) -> None:
+        _, newline, after = text.rpartition(b"\n")
+        if newline:
+            self.blank = True
+        if after.strip(b"\0\x07"):
+            self.blank = False
+        shifted_out, shifted_in = text.rfind(b"\x0e"), text.rfind(b"\x0f")
+        if shifted_out > shifted_in:
+            self._undo[b"shift"] = b"\x0f"
+        elif shifted_in >= 0:
+            self._undo.pop(b"shift", None)
+
+    def _see_sequence(self, match: re.Match[bytes]) -> None:
+        if match["string"] is not None:
+            self._in_string = True
+        elif match["final"] is not None:
+            self._see_control(match["parameters"], match["between"], match["final"])
+        else:
+            self._see_escape(match["prefix"], match["end"])
+
+    def _see_escape(self, prefix: bytes, end: bytes) -> None:
+        if prefix in (b"(", b")"):
+            self._note(b"charset" + prefix, b"\x1b%bB" % prefix, end != b"B")
+        elif end in b"=>":
+            self._note(b"keypad", b"\x1b>", end == b"=")
+        elif end in b"8DEMc":
+            self.drives = True
+
+    def _see_control(self, parameters: bytes, between: bytes, final: bytes) -> None:
+        private = parameters[:1] if parameters[:1] in (b"<", b"=", b">", b"?") else b""
+        match private, between, final:
+            case b"?", b"", b"h" | b"l":
+                for mode in parameters[1:].split(b";"):
+                    self._set_mode(mode, on=final == b"h")
+            case b"", b"", b"h" | b"l" if parameters == b"4":
+                self._note(b"insert", b"\x1b[4l", final == b"h")
+            case b"", b"", b"m":
+                self._set_attributes(parameters)
+            case b">", b"", b"m":
+                self._note(b"keys", b"\x1b[>4m", parameters.startswith(b">4;"))
+            case b">", b"", b"u":
+                self._keyboards += 1
+            case b"<", b"", b"u":
+                self._keyboards = max(self._keyboards - _number(parameters[1:] or b"1"), 0)
+            case b"", b"", b"r":
+                # Setting the region moves the cursor, so it is kept and brought back.
+                self._note(b"region", b"\x1b7\x1b[r\x1b8", bool(parameters))
+                self.drives = True
+            case b"", b" ", b"q":
+                self._note(b"cursor", b"\x1b[0 q", parameters not in (b"", b"0"))
+            case b"", b"", _ if final[0] in _MOVES:
+                self.drives = True
+            case _ if final[0] not in _INVISIBLE:
+                self.blank = False
+
+    def _set_mode(self, mode: bytes, *, on: bool) -> None:
+        if mode in _UNDO_MODES:
+            self._note(b"?" + mode, _UNDO_MODES[mode], on != (mode in _NORMALLY_ON))
+            self.drives = self.drives or b"?" + mode in _ALTERNATE
+
+    def _set_attributes(self, parameters: bytes) -> None:
+        numbers = iter([_number(part) for part in parameters.split(b";")])
+        for number in numbers:
+            if number == 0:
+                self._attributes.clear()
+            elif number in _ATTRIBUTES:
+                self._attributes.add(_ATTRIBUTES[number])
+            else:
+                self._attributes.discard(number)
+            if number in (38, 48, 58):
+                # A colour follows: 5 and one number, or 2 and three.
+                for _ in range({5: 1, 2: 3}.get(next(numbers, 0), 0)):
+                    next(numbers, 0)
+
+    def _note(self, what: bytes, undo: bytes, changed: bool) -> None:
+        if changed:
+            self._undo[what] = undo
+        else:
+            self._undo.pop(what, None)
+
+
+def _number(text: bytes) -> int:
+    text = text.partition(b":")[0]  # sub-parameters say how, not what
+    return int(text) if text.isdigit() and len(text) < 6 else 0

@@ -1,0 +1,67 @@
+"""One terminal shared by a run's output, our own lines, and one status line below them.
+
+Pure: it says which bytes to write, and somebody else writes them in that order.
+Everything that belongs together comes in one piece, so that nothing flickers.
+"""
+
+from typing import Final
+
+from agentctl_supervisor.cli.passing_output import PassingOutput
+
+_CLEAR: Final = b"\r\x1b[J"
+_TO_THE_START: Final = b"\x1b[J\r"
+"""Clears the rest of the screen and goes back to where the status line began.
+
+There the cursor rests: a terminal that is made narrower breaks the line in two, and keeps
+the cursor where the line begins, so that all of it is found and cleared.
+"""
+
+
+class Screen:
+    """Keeps track of one terminal.  The status line must be narrower than that is."""
+
+    def __init__(self) -> None:
+        self._passing = PassingOutput()
+        self._status = b""
+        self._drawn = b""
+
+    def __repr__(self) -> str:
+        return f"<Screen {self._status!r} below {self._passing!r}>"
+
+    def output(self, data: bytes) -> bytes:
+        """Pass *data* of the run on, byte for byte, with the status line out of its way."""
+        cleared = self._clear()
+        self._passing.see(data)
+        return cleared + data + self._draw()
+
+    def message(self, line: bytes) -> bytes:
+        """A line of our own, which stays."""
+        return b"".join((self._clear(), self._passing.interrupt(), line, b"\r\n", self._draw()))
+
+    def status(self, line: bytes) -> bytes:
+        """Show *line* as the status from now on; an empty one hides it."""
+        self._status = line
+        if not line:
+            return self._clear()
+        return self._draw()
+
+    def hide(self) -> bytes:
+        """Take the status line away until it is shown again."""
+        return self._clear()
+
+    def end(self) -> bytes:
+        """Leave the terminal as a run that ended by itself would have left it."""
+        self._status = b""
+        cleared = self._clear()
+        return cleared + self._passing.restore()
+
+    def _clear(self) -> bytes:
+        cleared = _CLEAR if self._drawn else b""
+        self._drawn = b""
+        return cleared
+
+    def _draw(self) -> bytes:
+        if self._status in (b"", self._drawn) or not self._passing.leaves_room:
+            return b""
+        self._drawn = self._status
+        return self._status + _TO_THE_START
