@@ -8,9 +8,12 @@ embedding program closes them too: it may come between the two.
 import contextlib
 import os
 import socket
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import trio
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,26 @@ class TheirEnds:
 _not_yet_closed: Final[set[TheirEnds]] = set()
 
 
+_standard_inputs: Final = weakref.WeakSet[trio.lowlevel.FdStream]()
+
+
+def standard_input(fd: int) -> trio.lowlevel.FdStream:
+    """The stream that feeds a run; closing it is the run's end of file, whoever forks meanwhile."""
+    stream = trio.lowlevel.FdStream(fd)
+    _standard_inputs.add(stream)
+    return stream
+
+
 def _close_in_child() -> None:
     for theirs in list(_not_yet_closed):
         theirs.close()
+    open_inputs = [fd for stream in _standard_inputs if (fd := stream.fileno()) >= 0]
+    if open_inputs:
+        null = os.open(os.devnull, os.O_WRONLY)
+        for fd in open_inputs:
+            # The number stays taken: the stream, which is copied too, closes it some day.
+            os.dup2(null, fd, inheritable=False)
+        os.close(null)
 
 
 os.register_at_fork(after_in_child=_close_in_child)

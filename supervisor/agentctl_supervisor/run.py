@@ -40,7 +40,7 @@ from agentctl_supervisor.ladder import (
     TreeEmpty,
 )
 from agentctl_supervisor.output_pump import OnOutput, OutputPump, StreamName
-from agentctl_supervisor.plumbing import Plumbing
+from agentctl_supervisor.plumbing import Plumbing, standard_input
 from agentctl_supervisor.processes.process_tree import command_line, marked, members
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
@@ -70,9 +70,7 @@ class Run:
     ) -> None:
         self.spec: Final = spec
         self.id: Final = directory.id
-        self.stdin: Final = (
-            None if plumbing.stdin is None else trio.lowlevel.FdStream(plumbing.stdin)
-        )
+        self.stdin: Final = None if plumbing.stdin is None else standard_input(plumbing.stdin)
         self._directory = directory
         self._keepers = keepers
         self._spawner: SpawnerProcess | None = None
