@@ -27,7 +27,10 @@ PROGRAM: Final = Path(__file__)
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What to embed: these runs, all at once; ``fifo`` is where to say so."""
+    """What to embed: these runs, all at once; ``fifo`` is where to say so.
+
+    A run with an open standard input gets its end of file right after the start.
+    """
 
     fifo: str
     specs: tuple[RunSpec, ...]
@@ -59,6 +62,8 @@ class _Program:
                     # The launch is still to come: the fork holds the agent's ends, too.
                     self._fork()
                 self.say(f"started {run.id}")
+                if run.stdin is not None:
+                    await run.stdin.aclose()
                 nursery.start_soon(self._see_end, run)
 
     async def _see_end(self, run: Run) -> None:
