@@ -10,11 +10,16 @@ An agent is a function::
         run.emit_text("found something")
         return {"pages": 3}
 
-All that it can say and ask is in `run`.
+All that it can say and ask is in `run`.  It may also be
+
+* an ``async def``, run by asyncio, or by trio where its module imports that (`runs_on`);
+* a generator, async or not: a ``str`` that it yields is streamed text, anything else is a
+  message with its JSON, and what a generator returns is the result.
 """
 
 from agentctl_child.sdk.agent_run import Run, run
+from agentctl_child.sdk.async_library import runs_on
 from agentctl_child.sdk.calls import Call, CallRefused
 from agentctl_child.sdk.cancellation import CancelToken, RunCancelled
 
-__all__ = ["Call", "CallRefused", "CancelToken", "Run", "RunCancelled", "run"]
+__all__ = ["Call", "CallRefused", "CancelToken", "Run", "RunCancelled", "run", "runs_on"]

@@ -6,7 +6,6 @@ that its ``protocol.py`` is not taken for ours; the outcome is sent before what 
 left over is cleaned up, so that it cannot be lost there.
 """
 
-import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -16,7 +15,8 @@ from agentctl_child.sdk import outcome, surroundings, target
 from agentctl_child.sdk.bootstrap import BOOTSTRAP
 from agentctl_child.sdk.calls import one_line
 from agentctl_child.sdk.connection import EXIT_UNSUPERVISED, Connection
-from agentctl_child.sdk.mode import Mode, SyncMode, mode_for
+from agentctl_child.sdk.mode import Mode, SyncMode
+from agentctl_child.sdk.mode_choice import mode_for, mode_for_value
 from agentctl_child.sdk.outcome import Outcome
 from agentctl_child.sdk.supervision import supervision
 from agentctl_protocol.messages import ErrorMessage, Ready
@@ -84,7 +84,10 @@ class _Agent:
         if self._is_stopped() or supervision.connection() is None:
             return outcome.CANCELLED
         function, arguments = loaded[0]
-        self._use(mode_for(function, self._interruption))
+        try:
+            self._use(mode_for(function, self._interruption))
+        except target.TargetError as error:
+            return self._judge(error, loading=True)
         self._connection.say(Ready())
         # After the mode's own way is in place: a stop is either found here or finds that.
         if self._is_stopped():
@@ -97,12 +100,10 @@ class _Agent:
 
     def _call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> object:
         value = self._mode.call(function, arguments)
-        if inspect.iscoroutine(value):
-            # A decorator had hidden what kind of function it is.
-            from agentctl_child.sdk.asyncio_mode import AsyncioMode
-
-            self._use(AsyncioMode(self._interruption))
-            value = self._mode.call(lambda: value, ())
+        mode = mode_for_value(value, self._interruption)
+        if mode is not None:  # a decorator had hidden what kind of function it is
+            self._use(mode)
+            value = mode.call(lambda: value, ())
         return value
 
     def _use(self, mode: Mode) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from agentctl_child import run
+from agentctl_child import run, runs_on
 from agentctl_protocol.messages import Ask, CallFinished, Events, Ready, ResultMessage
 from agentctl_protocol.values import open_value
 from agentctl_testkit_sdk import AGENTS, AgentUnderTest, ForkedAgents
@@ -24,6 +24,7 @@ from agentctl_testkit_sdk import AGENTS, AgentUnderTest, ForkedAgents
 ROUNDS: Final = 5000
 EVENTS: Final = 300_000
 STARTS: Final = 100
+_MODES: Final = (("sync", "ask_many"), ("asyncio", "ask_many_async"), ("trio", "ask_many_trio"))
 
 
 def ask_many() -> list[float]:
@@ -48,6 +49,12 @@ async def ask_many_async() -> list[float]:
         took.append((time.perf_counter() - before) * 1e6)
         call.__exit__(None, None, None)
     return took
+
+
+@runs_on("trio")
+async def ask_many_trio() -> list[float]:
+    """In the agent: the same in a task of trio."""
+    return await ask_many_async()
 
 
 def emit_many() -> float:
@@ -110,14 +117,14 @@ def main() -> None:
     """Print the table."""
     here = Path(__file__).resolve()
     print(f"bare bytes there and back     us  {_percentiles(_bare_round_trips())}")
-    with ForkedAgents() as agents:
-        for label, name in (("sync", "ask_many"), ("asyncio", "ask_many_async")):
+    with ForkedAgents("trio") as agents:
+        for label, name in _MODES:
             with agents.start(f"{here}:{name}") as agent:
                 print(f"permission round trip, {label:8} us  {_percentiles(_hear_out(agent))}")
-                agents.status()
+                agent.wait()
         with agents.start(f"{here}:emit_many") as agent:
             print(f"events, one emit_text each       {_hear_out(agent):12,.0f} a second")
-            agents.status()
+            agent.wait()
         started, stopped = [], []
         for _ in range(STARTS):
             before = time.perf_counter()
@@ -127,8 +134,7 @@ def main() -> None:
                 agent.hear(Events)
                 before = time.perf_counter()
                 agent.cancel()
-                agent.hear_all()
-                agents.status()
+                agent.finish()
                 stopped.append((time.perf_counter() - before) * 1e3)
         print(f"fork to ready, warm           ms  {_percentiles(started)}")
         print(f"cancel to exit, asleep        ms  {_percentiles(stopped)}")

@@ -12,15 +12,9 @@ from agentctl_protocol.messages import (
     Input,
     Ping,
     Ready,
-    ResultMessage,
 )
 from agentctl_protocol.values import open_value, pack_value
-from agentctl_testkit_sdk import AgentUnderTest, StartAgent
-
-
-def value_of(agent: AgentUnderTest) -> object:
-    (result,) = agent.of(ResultMessage)
-    return open_value(result.value)
+from agentctl_testkit_sdk import StartAgent
 
 
 @pytest.mark.parametrize(
@@ -96,7 +90,7 @@ def test_swallowed_cancel_is_raised_again_and_its_value_kept(start: StartAgent) 
     agent.hear_text("here")
     agent.cancel()
     assert agent.finish() == 0
-    assert value_of(agent) == "value"
+    assert agent.value() == "value"
     assert agent.texts() == ["here"]
 
 
@@ -176,7 +170,7 @@ def test_refused_call_is_an_exception_in_its_task_only(start: StartAgent) -> Non
     agent.refuse(first, "a policy")
     agent.grant(second)
     assert agent.finish() == 0
-    assert value_of(agent) == ["a policy", "made"]
+    assert agent.value() == ["a policy", "made"]
 
 
 def test_tasks_left_behind_are_cancelled_after_the_value_was_sent(start: StartAgent) -> None:
@@ -251,7 +245,7 @@ def test_sync_function_that_gives_a_coroutine_is_driven(start: StartAgent) -> No
         given=7,
     )
     assert agent.finish() == 0
-    assert value_of(agent) == 7
+    assert agent.value() == 7
 
 
 def test_cancelled_error_without_a_stop_is_an_error(start: StartAgent) -> None:

@@ -20,22 +20,15 @@ from agentctl_protocol.messages import (
     LogLine,
     Ping,
     Ready,
-    ResultMessage,
     Verdict,
 )
-from agentctl_protocol.values import open_value, pack_value
+from agentctl_protocol.values import pack_value
 from agentctl_testkit_sdk import (
     AGENTS,
-    AgentUnderTest,
     ForkedAgents,
     StartAgent,
     write_agent,
 )
-
-
-def value_of(agent: AgentUnderTest) -> object:
-    (result,) = agent.of(ResultMessage)
-    return open_value(result.value)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +132,7 @@ def test_swallowed_stop_is_raised_again_by_every_later_call(start: StartAgent) -
     agent.hear_text("here")
     agent.cancel()
     assert agent.finish() == 0
-    assert value_of(agent) == 6
+    assert agent.value() == 6
     assert agent.texts() == ["here"]
 
 
@@ -189,7 +182,7 @@ def test_value_returned_after_the_stop_is_sent(start: StartAgent) -> None:
     agent.hear_text("here")
     agent.cancel("time", "the limit of 3 s is over")
     assert agent.finish() == 0
-    assert value_of(agent) == ["the limit of 3 s is over", "time"]
+    assert agent.value() == ["the limit of 3 s is over", "time"]
 
 
 def test_call_after_the_stop_was_delivered_is_asked_and_never_made(start: StartAgent) -> None:
@@ -210,7 +203,7 @@ def test_call_after_the_stop_was_delivered_is_asked_and_never_made(start: StartA
     agent.hear_text("here")
     agent.cancel()
     assert agent.finish() == 0
-    assert value_of(agent) == "the run is being stopped"
+    assert agent.value() == "the run is being stopped"
     assert [ask.name for ask in agent.of(Ask)] == ["in the handler", "behind it"]
 
 
@@ -236,7 +229,7 @@ def test_first_call_that_meets_the_stop_is_no_proof_of_ignoring_it(start: StartA
     agent.hear_text("here")
     agent.cancel()
     assert agent.finish() == 0
-    assert value_of(agent) == ["told"]
+    assert agent.value() == ["told"]
     assert agent.of(Ask) == []
 
 
@@ -295,7 +288,7 @@ def test_callbacks_run_before_the_main_thread_is_interrupted(start: StartAgent) 
     agent.hear_text("here")
     agent.cancel()
     assert agent.finish() == 0
-    assert value_of(agent) == [1, 2, 3]
+    assert agent.value() == [1, 2, 3]
     assert "ZeroDivisionError" in agent.of(LogLine)[0].text
 
 
@@ -352,7 +345,7 @@ def test_second_cancel_and_late_messages_change_nothing(start: StartAgent) -> No
 def test_stop_in_the_middle_of_a_flood_never_tears_a_frame(
     agents: ForkedAgents, tmp_path: Path
 ) -> None:
-    """200 stops at random moments in an agent that does nothing but send: every frame is legal."""
+    """80 stops at random moments in an agent that does nothing but send: every frame is legal."""
     path = write_agent(
         tmp_path,
         """
@@ -370,7 +363,7 @@ def test_stop_in_the_middle_of_a_flood_never_tears_a_frame(
         """,
     )
     chance = random.Random(2)
-    for _ in range(200):
+    for _ in range(80):
         with agents.start(f"{path}:main") as agent:
             agent.hear(Events)
             for _ in range(chance.randrange(40)):
@@ -387,7 +380,7 @@ def test_stop_that_comes_as_the_agent_goes_to_sleep_is_not_lost(
 ) -> None:
     """A signal just before the system call that it should break is sent again."""
     path = write_agent(tmp_path, "def main(): run.emit_text('x'); time.sleep(600)")
-    for _ in range(100):
+    for _ in range(60):
         with agents.start(f"{path}:main") as agent:
             agent.hear(Events)
             agent.cancel()
@@ -445,7 +438,7 @@ def test_inputs_arrive_in_order_until_their_end(agents: ForkedAgents, file: str)
         agent.hear(Events)
         agent.say(Input(data=pack_value(None)), InputEnd())
         assert agent.finish() == 0
-        assert value_of(agent) == [{"n": 1}, "two", None]
+        assert agent.value() == [{"n": 1}, "two", None]
 
 
 def test_token_is_cancelled_once_and_only_gets_shorter() -> None:

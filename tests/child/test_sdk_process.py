@@ -15,26 +15,18 @@ from agentctl_protocol.messages import (
     ErrorMessage,
     Hello,
     Ready,
-    ResultMessage,
     Start,
 )
 from agentctl_protocol.values import open_value, pack_value
 from agentctl_testkit_sdk import (
     AGENTS,
     RUN_ID,
-    AgentUnderTest,
     ForkedAgents,
     StartAgent,
     start_process,
     start_target,
     write_agent,
 )
-
-
-def value_of(agent: AgentUnderTest) -> object:
-    assert agent.of(ErrorMessage) == []
-    (result,) = agent.of(ResultMessage)
-    return open_value(result.value)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +49,7 @@ def test_function_takes_the_input_or_nothing(
     """The input is the one argument of a function that takes one."""
     agent = start(f"def main{signature}: return list(locals().values())", given=given)
     assert agent.finish() == 0
-    assert value_of(agent) == expected
+    assert agent.value() == expected
 
 
 @pytest.mark.parametrize(
@@ -116,7 +108,7 @@ def test_module_target_is_found_on_the_paths_of_the_start_message(
     (package / "inner.py").write_text("def main(): return __name__")
     with agents.start("package.inner:main", paths=[str(tmp_path)]) as agent:
         assert agent.finish() == 0
-        assert value_of(agent) == "package.inner"
+        assert agent.value() == "package.inner"
 
 
 @pytest.mark.parametrize("name", ["protocol", "msgspec", "asyncio", "queue", "agent", "inputs"])
@@ -138,7 +130,7 @@ def test_agent_with_modules_of_our_names_gets_its_own(
     target = f"{path}:main"
     with agents.start(target) if is_warm else start_target(target) as agent:
         assert agent.finish(grant=True) == 0
-    assert value_of(agent) is True
+    assert agent.value() is True
     assert agent.texts() == ["works"]
 
 
@@ -158,7 +150,7 @@ def test_python_looks_as_if_started_for_the_agent(start: StartAgent, tmp_path: P
     )
     assert agent.finish() == 0
     path = str(tmp_path / "agent_under_test.py")
-    assert value_of(agent) == {
+    assert agent.value() == {
         "name": "agent_under_test",
         "file": path,
         "argv": [path],
@@ -187,7 +179,7 @@ def test_output_is_the_agents_alone_and_is_flushed(start: StartAgent) -> None:
     agent.process.stdin.close()
     agent.process.stdin = None
     assert agent.finish() == 0
-    assert value_of(agent) == "from stdin ü"
+    assert agent.value() == "from stdin ü"
     assert agent.process.stdout.read() == "ü ".encode() + b"\xff"
     assert agent.stderr() == "to stderr"
 
@@ -196,7 +188,7 @@ def test_agent_that_closes_its_output_still_ends_well(start: StartAgent) -> None
     """Streams that cannot be flushed do not change the outcome."""
     agent = start("def main(): sys.stdout.close(); sys.stderr = None; return 1")
     assert agent.finish() == 0
-    assert value_of(agent) == 1
+    assert agent.value() == 1
 
 
 @pytest.mark.parametrize(
@@ -273,7 +265,7 @@ def test_fork_of_the_agent_is_not_the_run(start: StartAgent, in_child: str, stat
         """
     )
     assert agent.finish() == 0
-    assert value_of(agent) == status
+    assert agent.value() == status
     assert agent.texts() == [str(number) for number in range(20000)]
     assert agent.of(Ask) == []
 
@@ -290,7 +282,7 @@ def test_fork_gives_the_channel_up(start: StartAgent) -> None:
         """
     )
     assert agent.finish() == 0
-    os.kill(int(str(value_of(agent))), 9)
+    os.kill(int(str(agent.value())), 9)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -308,7 +300,7 @@ def test_multiprocessing_works_in_an_agent(start: StartAgent, method: str) -> No
         """
     )
     assert agent.finish() == 0, agent.stderr()
-    assert value_of(agent) == [0, 1, 4, 9]
+    assert agent.value() == [0, 1, 4, 9]
     assert agent.events() == []
 
 
@@ -347,7 +339,7 @@ def test_refused_call_raises_and_is_not_finished(start: StartAgent) -> None:
     )
     agent.refuse(agent.hear(Ask), "by policy")
     assert agent.finish() == 0
-    assert value_of(agent) == ["by policy", "delete: by policy"]
+    assert agent.value() == ["by policy", "delete: by policy"]
     assert agent.of(CallFinished) == []
 
 
@@ -419,4 +411,4 @@ def test_interpreter_without_our_package_uses_the_one_beside_the_supervisor(
         agent.hear(Hello)
         agent.say(Start(run=RUN_ID, target=f"{tmp_path}/agent_under_test.py:main"))
         assert agent.finish() == 0
-        assert value_of(agent) == []
+        assert agent.value() == []

@@ -57,7 +57,7 @@ def test_value_is_what_a_json_reader_would_see(
         ("object()", "object"),
         ("1 << 70", "not a JSON value"),
         ("threading.Lock()", "lock"),
-        ("(x for x in ())", "generator"),
+        ("iter(())", "tuple_iterator"),
     ],
 )
 def test_value_that_json_cannot_say_is_an_error_that_says_so(

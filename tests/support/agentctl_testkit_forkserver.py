@@ -1,11 +1,13 @@
 """A warm interpreter that forks agents, as the spawner does, without keepers and sandbox.
 
-``python -I agentctl_testkit_forkserver.py FD``: FD is a SOCK_SEQPACKET socket.  Each packet
-is a JSON object, the agent's additional environment, with five descriptors: a socket for
-its status, its channel, and its three standard streams.  On the status socket go the
-agent's pidfd, with its pid in decimal, and its exit status in decimal when it has ended.
+``python -I agentctl_testkit_forkserver.py FD [MODULE...]``: it imports the modules, then
+forks.  FD is a SOCK_SEQPACKET socket.  Each packet is a JSON object, the agent's additional
+environment, with five descriptors: a socket for its status, its channel, and its three
+standard streams.  On the status socket go the agent's pidfd, with its pid in decimal, and
+its exit status in decimal when it has ended.
 """
 
+import importlib
 import json
 import os
 import select
@@ -20,14 +22,14 @@ def serve(orders: socket.socket) -> None:
     """Fork an agent for each packet, until the other end is closed."""
     running: dict[int, tuple[int, int]] = {}
     while True:
-        ready, _, _ = select.select([orders, *running], [], [])
+        ready, _, _ = select.select([orders.fileno(), *running], [], [])
         for ended in running.keys() & ready:
             pid, status = running.pop(ended)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             os.write(status, str(code).encode())
             os.close(status)
             os.close(ended)
-        if orders in ready:
+        if orders.fileno() in ready:
             packet, descriptors, _, _ = socket.recv_fds(orders, 1 << 16, 5)
             if not descriptors:
                 return
@@ -57,4 +59,6 @@ def become_agent(packet: bytes, orders: socket.socket, descriptors: list[int]) -
 
 
 if __name__ == "__main__":
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
     serve(socket.socket(fileno=int(sys.argv[1])))

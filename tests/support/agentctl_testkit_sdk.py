@@ -25,15 +25,17 @@ from agentctl_protocol.messages import (
     Ask,
     Bye,
     Cancel,
+    ErrorMessage,
     Events,
     Hello,
+    ResultMessage,
     Start,
     SupervisorMessage,
     Text,
     Verdict,
 )
 from agentctl_protocol.spawning import CHANNEL_FD_VARIABLE, RUN_ID_VARIABLE
-from agentctl_protocol.values import pack_value
+from agentctl_protocol.values import open_value, pack_value
 
 AGENTS: Final = Path(__file__).resolve().parents[1] / "agents"
 RUN_ID: Final = "r-sdktests"
@@ -147,6 +149,12 @@ class AgentUnderTest:
     def texts(self) -> list[str]:
         return [event.text for event in self.events() if isinstance(event, Text)]
 
+    def value(self) -> object:
+        """What its function returned."""
+        assert self.of(ErrorMessage) == []
+        (result,) = self.of(ResultMessage)
+        return open_value(result.value)
+
     def wait(self) -> int:
         """The exit status, after all was heard."""
         return self.process.wait(PATIENCE_S)
@@ -215,11 +223,11 @@ def start_target(
     return agent
 
 
-def write_agent(folder: Path, source: str, name: str = "agent_under_test.py") -> Path:
+def write_agent(folder: Path, source: str, *, library: str = "asyncio") -> Path:
     """A file with *source*, dedented, behind the imports that most agents need."""
-    path = folder / name
+    path = folder / "agent_under_test.py"
     path.write_text(
-        "import asyncio, os, sys, threading, time\n"
+        f"import {library}, os, sys, threading, time\n"
         "from agentctl_child import CallRefused, RunCancelled, run\n" + textwrap.dedent(source)
     )
     return path
@@ -260,14 +268,17 @@ class ForkedProcess:
 
 
 class ForkedAgents:
-    """Agents forked from a warm interpreter, as agentctl does it; any number at once."""
+    """Agents forked from a warm interpreter, as agentctl does it; any number at once.
 
-    def __init__(self) -> None:
+    It imports *preloaded* beforehand, so that no agent spends its start on that.
+    """
+
+    def __init__(self, *preloaded: str) -> None:
         ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._orders = ours
         with theirs:
             self._server = subprocess.Popen(
-                [sys.executable, "-I", _SERVER, str(theirs.fileno())],
+                [sys.executable, "-I", _SERVER, str(theirs.fileno()), *preloaded],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
@@ -309,12 +320,14 @@ StartAgent = Callable[..., AgentUnderTest]
 
 
 @contextlib.contextmanager
-def agent_starter(agents: ForkedAgents, folder: Path) -> Iterator[StartAgent]:
+def agent_starter(
+    agents: ForkedAgents, folder: Path, *, library: str = "asyncio"
+) -> Iterator[StartAgent]:
     """Gives a function that forks ``main`` of a source text; ends what it started."""
     with contextlib.ExitStack() as stack:
 
         def start(source: str, *first: SupervisorMessage, **how: Any) -> AgentUnderTest:
-            path = write_agent(folder, source)
+            path = write_agent(folder, source, library=library)
             return stack.enter_context(agents.start(f"{path}:main", *first, **how))
 
         yield start

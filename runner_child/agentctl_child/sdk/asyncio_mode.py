@@ -6,18 +6,18 @@ Imported before the agent's paths are on ``sys.path``: an agent may have an
 
 import _thread
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
-from agentctl_child.sdk.cancellation import CANCELLATIONS, Interruption
+from agentctl_child.sdk.cancellation import CANCELLATIONS, LOOP_S, MACHINERY, Interruption
 from agentctl_child.sdk.waiting import ThreadWaiter
 
-#: How long the loop may take to cancel its task before the main thread is interrupted.
-LOOP_S: Final = 0.2
 #: How long tasks that a finished function left behind may take to end.
 LEFTOVERS_S: Final = 5.0
 
 CANCELLATIONS.append(asyncio.CancelledError)
+MACHINERY.append(os.path.dirname(asyncio.__file__) + os.sep)
 # Made here, because making it imports from asyncio by name, which may be the agent's later.
 asyncio.get_event_loop_policy()
 

@@ -14,6 +14,7 @@ Two rules:
 
 import _thread
 import itertools
+import os
 import signal
 import sys
 import threading
@@ -23,10 +24,14 @@ from contextvars import ContextVar
 from types import FrameType, TracebackType
 from typing import Final, cast
 
+import agentctl_child
 from agentctl_child.sdk.waiting import ThreadWaiter
 
 #: Below SIGRTMAX, where debuggers live, and far from SIGRTMIN, where other runtimes begin.
 CANCEL_SIGNAL: Final = int(signal.SIGRTMAX) - 2
+
+#: How long an event loop may take to cancel its task before the main thread is interrupted.
+LOOP_S: Final = 0.2
 
 #: A context chain longer than this is not looked through.
 _MAX_CHAIN: Final = 100
@@ -41,6 +46,9 @@ class RunCancelled(BaseException):
 
 #: Exceptions that mean "cut short": each mode's file adds those of its library.
 CANCELLATIONS: list[type[BaseException]] = [RunCancelled, GeneratorExit]
+
+#: Folders whose frames are none of the agent's: each mode's file adds that of its library.
+MACHINERY: list[str] = [os.path.dirname(os.path.abspath(agentctl_child.__file__)) + os.sep]
 
 #: Whether this thread or task has had its `RunCancelled`; every task has its own context.
 _told: ContextVar[bool] = ContextVar("agentctl_told", default=False)
@@ -148,6 +156,8 @@ class Interruption:
         self.shield = _Shield(self)
         #: Whether the running task was told by its own library.  Set by a mode.
         self.task_was_told: Callable[[], bool] = bool
+        #: Whether the code that a signal has interrupted can bear an exception.  Set by a mode.
+        self.may_raise_here: Callable[[], bool] = _always
         self._main = threading.main_thread().ident
         self._delivered = False
         self._heard = ThreadWaiter()
@@ -223,13 +233,17 @@ class Interruption:
         return RunCancelled(self.token.detail or self.token.reason)
 
     def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
-        self._heard.wake()
         if self._delivered or not self.token.is_cancelled:
+            self._heard.wake()
             return
         if self.shield.depth:
+            self._heard.wake()
             self.shield.wanted = True
             return
-        raise self.cancelled()
+        if self.may_raise_here():
+            self._heard.wake()
+            raise self.cancelled()
+        # Not heard: it is sent again.
 
     def held_off_is_due(self) -> bool:
         """Whether a signal came inside the shield and nobody was told since."""
@@ -238,6 +252,10 @@ class Interruption:
     def in_main_thread(self) -> bool:
         """Whether the caller is the thread that signals interrupt."""
         return _thread.get_ident() == self._main
+
+
+def _always() -> bool:
+    return True
 
 
 class _Shield:

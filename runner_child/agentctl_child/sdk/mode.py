@@ -1,11 +1,8 @@
 """How an agent's function is called: one class for each kind of function.
 
-A mode brings the function's own way of being cancelled.  Its file imports the
-library it needs; all of them are imported before the agent's paths are.
+A mode brings the function's own way of being cancelled.
 """
 
-import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -52,20 +49,3 @@ class SyncMode:
 
     def close(self) -> None:
         """Nothing: threads end with the process."""
-
-
-def mode_for(function: Callable[..., object], interruption: Interruption) -> Mode:
-    """The mode that *function* needs."""
-    if is_coroutine_function(function):
-        from agentctl_child.sdk.asyncio_mode import AsyncioMode
-
-        return AsyncioMode(interruption)
-    return SyncMode(interruption)
-
-
-def is_coroutine_function(function: Callable[..., object]) -> bool:
-    """Whether calling *function* gives a coroutine; looks through partials and ``__call__``."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    call = getattr(type(function), "__call__", None)  # noqa: B004 - what kind it is, not whether
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

@@ -1,27 +1,19 @@
 """How the agent's function ended, as a message and an exit status.  Pure decisions."""
 
-import os
 import traceback
 from types import TracebackType
 from typing import Any, Final
 
 import msgspec
 
-import agentctl_child
 from agentctl_child.sdk import outgoing
 from agentctl_child.sdk.calls import one_line
-from agentctl_child.sdk.cancellation import CANCELLATIONS
+from agentctl_child.sdk.cancellation import CANCELLATIONS, MACHINERY
 from agentctl_child.sdk.target import TargetError
 from agentctl_protocol.messages import ErrorMessage, ResultMessage
 
 MAX_TEXT: Final = 2000
 MAX_TRACEBACK: Final = 1 << 16
-_OWN_FOLDERS: Final = (
-    os.path.dirname(os.path.abspath(agentctl_child.__file__)) + os.sep,
-    # asyncio's, without importing it: the standard library is one directory.
-    os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "asyncio") + os.sep,
-    "<frozen importlib",
-)
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -114,7 +106,8 @@ def _traceback_of(error: BaseException, longest: int) -> str:
 
 
 def _from_agents_code(where: TracebackType | None) -> TracebackType | None:
+    folders = (*MACHINERY, "<frozen importlib")
     first = where
-    while first is not None and first.tb_frame.f_code.co_filename.startswith(_OWN_FOLDERS):
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(folders):
         first = first.tb_next
     return first

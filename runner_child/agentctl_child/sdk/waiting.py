@@ -6,6 +6,8 @@ taken for ever.  A raw lock is either acquired or not.
 """
 
 import _thread
+import sys
+from types import ModuleType
 from typing import Protocol
 
 
@@ -55,6 +57,19 @@ def async_waiter() -> AsyncWaiter:
     Raises:
         RuntimeError: none does.
     """
+    trio = sys.modules.get("trio")
+    if trio is not None and _runs_here(trio):
+        from agentctl_child.sdk.trio_mode import EventWaiter
+
+        return EventWaiter(trio)
     from agentctl_child.sdk.asyncio_mode import FutureWaiter
 
     return FutureWaiter()
+
+
+def _runs_here(trio: ModuleType) -> bool:
+    try:
+        trio.lowlevel.current_task()
+    except (RuntimeError, AttributeError):
+        return False  # asyncio's thread, or half-way through its import
+    return True

@@ -1,0 +1,36 @@
+"""What a generator yields, as events.
+
+A ``str`` is a piece of streamed text; anything else that JSON can say is a message that
+holds its JSON; None is nothing, only a place where a stop can reach the generator.
+"""
+
+import msgspec
+
+from agentctl_child.sdk import outgoing
+from agentctl_child.sdk.agent_run import run
+from agentctl_child.sdk.cancellation import Interruption, RunCancelled
+from agentctl_protocol.values import open_value
+
+
+def report(value: object, interruption: Interruption) -> None:
+    """Report *value*, even when the run is being stopped.
+
+    Raises:
+        ValueError: it is not JSON, or too long for a message.
+        RunCancelled: the run is being stopped.
+    """
+    if interruption.token.is_cancelled:
+        try:
+            raise interruption.cancelled()
+        except RunCancelled:
+            _report(value)  # as code that handles the stop may
+            raise
+    _report(value)
+
+
+def _report(value: object) -> None:
+    if isinstance(value, str):
+        run.emit_text(value)
+    elif value is not None:
+        plain = open_value(outgoing.value(value, "the yielded value"))
+        run.emit_message(msgspec.json.encode(plain).decode())
