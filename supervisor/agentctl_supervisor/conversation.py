@@ -136,7 +136,12 @@ class Conversation:
         if self._log.fold.stop is not None:  # somebody else's intent, perhaps
             self.gate.close(STOPPING)
         verdict = self.gate.judge(ask)
-        self._log.append(verdict)
+        if not self._log.append_verdict(verdict):
+            # We were frozen just now, and somebody else decided to stop the run.
+            self.gate.close(STOPPING)
+            self.gate.finish(ask.call)
+            verdict = self.gate.judge(ask)
+            self._log.append_verdict(verdict)
         self._channel.send(Verdict(call=ask.call, verdict=verdict.verdict, why=verdict.why))
         self._on_ask()
         self._on_said()

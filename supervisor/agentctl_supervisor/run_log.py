@@ -21,6 +21,7 @@ from agentctl_protocol.records import (
     RecordBody,
     Stop,
     SupervisorRecord,
+    VerdictRecord,
 )
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
@@ -95,6 +96,15 @@ class RunLog:
         """
         self._fold_intent()
         if isinstance(body, Stop) and self.fold.stop is not None:
+            return False
+        self._append(body, _encode(body), By.SUPERVISOR)
+        return True
+
+    def append_verdict(self, body: VerdictRecord) -> bool:
+        """Write down an answer of the gate; False: it is a grant, and a stop stands by now."""
+        if time.monotonic_ns() - self._looked_ns > _INTENT_CHECK_NS:
+            self._fold_intent()
+        if body.verdict == "granted" and self.fold.stop is not None:
             return False
         self._append(body, _encode(body), By.SUPERVISOR)
         return True
