@@ -7,7 +7,7 @@ outcome.
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -228,7 +228,7 @@ class Run:
         """Close the run's *name* as a reader that goes away would: writing to it gives SIGPIPE."""
         self._outputs[0 if name == "stdout" else 1].close()
 
-    async def events(self) -> AsyncIterator[Record]:
+    async def events(self) -> AsyncGenerator[Record, None]:
         """Every record of the run's log, from the first one to the last as they are appended."""
         follower = self._log.follow()
         while True:
