@@ -124,7 +124,7 @@ class LogReader:
 
     def _read_segments(self) -> Iterator[Record]:
         number = self.start.segment - 1
-        numbers = [later for later in _segment_numbers(self.path) if later > number]
+        numbers = [later for later in segment_numbers(self.path) if later > number]
         while numbers:
             if numbers[0] > number + 1:
                 self.note(_missing(number + 1, numbers[0] - 1))
@@ -134,7 +134,7 @@ class LogReader:
             try:
                 yield from segment.records()
                 if not numbers:
-                    numbers = [later for later in _segment_numbers(self.path) if later > number]
+                    numbers = [later for later in segment_numbers(self.path) if later > number]
                     if numbers:
                         yield from segment.rest()
             finally:
@@ -362,7 +362,8 @@ def segment_name(number: int) -> str:
     return f"{number:08}.log"
 
 
-def _segment_numbers(path: Path) -> list[int]:
+def segment_numbers(path: Path) -> list[int]:
+    """The numbers of the log's segments, in order."""
     names = (name.removesuffix(".log") for name in os.listdir(path) if name.endswith(".log"))
     return sorted(int(name) for name in names if len(name) == 8 and name.isdecimal())
 

@@ -1,11 +1,12 @@
 """Waits for a run's log to grow, without looking at it again and again."""
 
+import contextlib
 import ctypes
 import os
 import select
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 _T = TypeVar("_T")
 
@@ -15,27 +16,64 @@ _IN_CREATE: Final = 0x100
 _IN_MOVED_TO: Final = 0x80
 
 
+class LogWatch:
+    """An inotify watch of the directory *path*: readable as soon as a log in it has grown.
+
+    A context manager.
+
+    Raises:
+        OSError: there is none to be had; their number is limited for each user.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._fd: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        changes = _IN_MODIFY | _IN_CREATE | _IN_MOVED_TO
+        if libc.inotify_add_watch(self._fd, os.fsencode(path), changes) < 0:
+            error = ctypes.get_errno()
+            self.close()
+            raise OSError(error, os.strerror(error))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """The descriptor to be polled."""
+        return self._fd
+
+    def clear(self) -> None:
+        """Forget the changes so far."""
+        try:
+            os.read(self._fd, 1 << 16)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._fd)
+
+
 def wait_for(path: str, look: Callable[[], _T | None], timeout_s: float) -> _T | None:
     """What *look* finds in the directory *path*, now or after a change within *timeout_s* seconds.
 
     Without inotify (its instances are limited for each user) it looks once more, at the end.
     """
     deadline = time.monotonic() + timeout_s
-    libc = ctypes.CDLL(None, use_errno=True)
-    watch = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        if watch >= 0:
-            libc.inotify_add_watch(watch, os.fsencode(path), _IN_MODIFY | _IN_CREATE | _IN_MOVED_TO)
+    changed = select.poll()
+    with contextlib.ExitStack() as stack:
+        watch: LogWatch | None = None
+        with contextlib.suppress(OSError):
+            watch = stack.enter_context(LogWatch(path))
+            changed.register(watch, select.POLLIN)
         # Looking comes after the watch: a change in between is not missed.
         found = look()
-        changed = select.poll()
-        if watch >= 0:
-            changed.register(watch, select.POLLIN)
         while found is None and (left_s := deadline - time.monotonic()) > 0:
-            if changed.poll(left_s * 1000):
-                os.read(watch, 1 << 16)
+            if changed.poll(left_s * 1000) and watch is not None:
+                watch.clear()
             found = look()
         return found
-    finally:
-        if watch >= 0:
-            os.close(watch)

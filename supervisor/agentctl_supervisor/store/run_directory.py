@@ -28,6 +28,7 @@ from agentctl_supervisor.errors import (
     StateDirectoryError,
 )
 from agentctl_supervisor.store.event_log import RESERVE_NAME
+from agentctl_supervisor.store.finished_index import FinishedIndex, summary_of
 from agentctl_supervisor.store.json_file import read_json, write_new_json
 from agentctl_supervisor.store.log_reader import segment_name
 from agentctl_supervisor.store.run_lock import RunLock
@@ -58,6 +59,11 @@ class RunDirectory:
     def created_at(self) -> datetime:
         """When the run was made; for a run whose spec is gone, when its directory last changed."""
         return datetime.fromtimestamp(_created_ns(self.path) / 1e9, UTC)
+
+    @property
+    def inode(self) -> int:
+        """What tells the directory from an earlier one of the same name."""
+        return os.stat(self.path, follow_symlinks=False).st_ino
 
     def read_spec(self) -> RunSpec:
         """The spec as it was stored: with the names of the environment, without its values.
@@ -91,7 +97,11 @@ class RunDirectory:
         Raises:
             StateDirectoryError: it cannot be written.
         """
-        return self._write("report", report)
+        if not self._write("report", report):
+            return False
+        with contextlib.suppress(OSError):
+            FinishedIndex(self.path.parent.parent).add([summary_of(report, self.inode)])
+        return True
 
     def read_intent(self) -> Stop | None:
         """The stop that somebody decided on while the holder did not answer, or None.
@@ -121,6 +131,10 @@ class RunDirectory:
     def wait_and_lock(self, timeout_s: float) -> bool:
         """Take the run's lock as soon as its holder lets go; whether we hold it now."""
         return self._lock.wait_and_take(timeout_s)
+
+    def wait_until_free(self) -> None:
+        """Return once nobody holds the run's lock.  Blocks, for as long as that takes."""
+        self._lock.wait_until_free()
 
     def unlock(self) -> None:
         """Give the run's lock back."""
@@ -212,6 +226,29 @@ class Home:
         made = [self.runs_path / run_id for run_id in self._ids() if self._exists(run_id)]
         return [RunDirectory(path) for path in sorted(made, key=lambda p: (_created_ns(p), p))]
 
+    def inodes(self) -> dict[str, int]:
+        """The inode of all that is in the directory of runs, by its name: runs, if they are `made`.
+
+        Raises:
+            StateDirectoryError: the directory cannot be read.
+        """
+        try:
+            with os.scandir(self.runs_path) as entries:
+                return {entry.name: entry.inode() for entry in entries}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StateDirectoryError(f"cannot read {self.runs_path}: {error.strerror}") from None
+
+    def made(self, run_id: str) -> RunDirectory | None:
+        """The run *run_id*, unless that is none, or still being made, or gone."""
+        return self._by_id(run_id)
+
+    @property
+    def finished(self) -> FinishedIndex:
+        """The index of the finished runs."""
+        return FinishedIndex(self.root)
+
     def find(self, ref: str) -> RunDirectory:
         """The run that *ref* means: an id, a name (its newest run), or a unique prefix of either.
 
@@ -237,6 +274,14 @@ class Home:
                 f"{_shown(ref)} fits {len(fitting)} runs: {shown}{more}", "give more of it"
             )
         raise NoSuchRunError(f"no such run: {_shown(ref)}", self._did_you_mean(ref))
+
+    def forget_names(self) -> None:
+        """Remove the names of runs that are gone."""
+        with contextlib.suppress(OSError), self._names_lock():
+            for name in self._names():
+                if self._by_name(name) is None:
+                    # No name is in the way of a run that is being made: that takes the lock, too.
+                    (self._names_path / name).unlink()
 
     def socket_path(self, name: str) -> str:
         """A path for the socket *name*, in a directory that is ours alone and made if need be.

@@ -83,6 +83,18 @@ class RunLock:
             self._fd = fd
         return self.held
 
+    def wait_until_free(self) -> None:
+        """Return once nobody holds it.  Blocks, for as long as that takes.
+
+        Raises:
+            StateDirectoryError: the directory cannot be opened.
+        """
+        fd = self._open()
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+        finally:
+            os.close(fd)
+
     def release(self) -> None:
         """Give it back."""
         if self._fd >= 0:

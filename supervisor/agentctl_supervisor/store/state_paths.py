@@ -74,7 +74,7 @@ def socket_path(environ: Mapping[str, str], name: str) -> str:
     Raises:
         StateDirectoryError: no directory can be used.
     """
-    directory = _runtime_directory(environ)
+    directory = runtime_directory(environ)
     path = directory / name
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         # Told apart by what they stand for, or two homes would share one socket.
@@ -91,7 +91,8 @@ def socket_path(environ: Mapping[str, str], name: str) -> str:
     return os.fspath(path)
 
 
-def _runtime_directory(environ: Mapping[str, str]) -> Path:
+def runtime_directory(environ: Mapping[str, str]) -> Path:
+    """The directory for sockets, if their paths are short enough; it need not be there yet."""
     if own := environ.get("AGENTCTL_HOME"):
         return Path(os.path.abspath(own)) / "run"
     runtime = environ.get("XDG_RUNTIME_DIR", "")

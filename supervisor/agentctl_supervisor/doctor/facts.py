@@ -1,0 +1,212 @@
+"""What this machine is like, tried out where that is possible.  Reads, and cleans up after itself.
+
+Nothing here judges, and nothing raises: what cannot be found out is said in a field.
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from agentctl_supervisor.errors import AgentctlError
+from agentctl_supervisor.processes.cgroup import make_run_cgroup
+from agentctl_supervisor.processes.mountinfo import cgroup2_mount
+from agentctl_supervisor.spawner_start import StartedSpawner
+from agentctl_supervisor.store.state_paths import runtime_directory, state_root
+
+_PROBE_WITHIN_S: Final = 20.0
+_LANDLOCK_CREATE_RULESET: Final = 444
+_CREATE_RULESET_VERSION: Final = 1
+_SETTINGS: Final = (
+    "kernel/apparmor_restrict_unprivileged_userns",
+    "kernel/unprivileged_userns_clone",
+    "user/max_user_namespaces",
+    "fs/inotify/max_user_instances",
+)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A directory that we use.  ``trouble``: why it cannot be used, or empty."""
+
+    path: str
+    exists: bool = False
+    trouble: str = ""
+    filesystem: str = ""
+    free_bytes: int = 0
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found.  Texts that name a trouble are empty where there is none."""
+
+    uid: int
+    kernel: str
+    pid_namespace: str
+    sealed: bool
+    probe: str = ""
+    landlock_abi: int = 0
+    seccomp: bool = False
+    settings: dict[str, int] = {}
+    cgroup_mount: str = ""
+    cgroup: bool = False
+    controllers: tuple[str, ...] = ()
+    state: Place
+    runtime: Place
+    longest_socket: int = 0
+    spawner: str = ""
+    spawner_s: float = 0.0
+    distributions: dict[str, str] = {}
+    boot_id: bool = True
+    now: float = 0.0
+
+
+def find_out(environ: Mapping[str, str]) -> Facts:
+    """Everything, in well under a second on a quiet machine."""
+    pid_namespace, sealed, probe = _probe()
+    spawner, spawner_s = _spawner()
+    mount = cgroup2_mount()
+    runtime = _place(lambda: runtime_directory(environ))
+    return Facts(
+        uid=os.geteuid(),
+        kernel=os.uname().release,
+        pid_namespace=pid_namespace,
+        sealed=sealed,
+        probe=probe,
+        landlock_abi=_landlock_abi(),
+        seccomp=os.path.exists("/proc/sys/kernel/seccomp/actions_avail"),
+        settings=_settings(),
+        cgroup_mount="" if mount is None else os.fspath(mount),
+        cgroup=_has_cgroup(),
+        controllers=_controllers(mount),
+        state=_place(lambda: state_root(environ)),
+        runtime=runtime,
+        longest_socket=len(os.fsencode(runtime.path)) + len("/4194304-18446744073709551615.sock"),
+        spawner=spawner,
+        spawner_s=spawner_s,
+        distributions=_distributions(),
+        boot_id=os.path.exists("/proc/sys/kernel/random/boot_id"),
+        now=time.time(),
+    )
+
+
+def _probe() -> tuple[str, bool, str]:
+    """Whether runs can have a pid namespace, and be sealed, tried out in a process of its own."""
+    command = [sys.executable, "-I", "-m", "agentctl_child.keepers.probe"]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd="/",
+            timeout=_PROBE_WITHIN_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "", False, f"no answer in {_PROBE_WITHIN_S:g} s"
+    except OSError as error:
+        return "", False, error.strerror or "it cannot be started"
+    try:
+        found: dict[str, Any] = msgspec.json.decode(done.stdout)
+        return str(found["pid-namespace"]), bool(found["sealed"]), ""
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return "", False, _last_line(done.stderr) or f"exit code {done.returncode}"
+
+
+def _last_line(text: bytes) -> str:
+    lines = text.decode("utf-8", "replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "")[:200]
+
+
+def _spawner() -> tuple[str, float]:
+    """Why no spawner starts here, or nothing; and the seconds that it took."""
+    began = time.monotonic()
+    try:
+        with StartedSpawner() as spawner:
+            spawner.wait_ready(_PROBE_WITHIN_S)
+            return "", time.monotonic() - began
+    except AgentctlError as error:
+        return str(error), time.monotonic() - began
+
+
+def _landlock_abi() -> int:
+    """The version of Landlock's interface; 0 where there is none.  Creates nothing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    null, size = ctypes.c_void_p(), ctypes.c_size_t()
+    abi: int = libc.syscall(_LANDLOCK_CREATE_RULESET, null, size, _CREATE_RULESET_VERSION)
+    return max(abi, 0)
+
+
+def _settings() -> dict[str, int]:
+    found = {}
+    for name in _SETTINGS:
+        try:
+            found[name] = int(Path("/proc/sys", name).read_text("ascii"))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def _has_cgroup() -> bool:
+    group = make_run_cgroup(f"doctor-{os.getpid()}")
+    if group is None:
+        return False
+    group.remove()
+    return True
+
+
+def _controllers(mount: Path | None) -> tuple[str, ...]:
+    try:
+        return () if mount is None else tuple((mount / "cgroup.controllers").read_text().split())
+    except OSError:
+        return ()
+
+
+def _place(where: Callable[[], Path]) -> Place:
+    try:
+        path = where()
+    except AgentctlError as error:
+        return Place("", trouble=str(error))
+    # What is not there yet would be made in the first directory above that is.
+    there = next(one for one in (path, *path.parents) if one.exists())
+    trouble = ""
+    if not there.is_dir():
+        trouble = f"{there} is not a directory"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        trouble = f"{there} is not writable"
+    try:
+        room = os.statvfs(there)
+        free_bytes = room.f_bavail * room.f_frsize
+    except OSError:
+        free_bytes = 0
+    return Place(os.fspath(path), path.exists(), trouble, _filesystem(there), free_bytes)
+
+
+def _filesystem(path: Path) -> str:
+    """The type of the file system that holds *path*, from ``/proc/self/mountinfo``."""
+    try:
+        device = os.stat(path).st_dev
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        if before.split(" ")[2] == wanted:
+            return after.split(" ", 1)[0]
+    return ""
+
+
+def _distributions() -> dict[str, str]:
+    found = {}
+    for name in ("agentctl-supervisor", "agentctl-child", "agentctl-protocol"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

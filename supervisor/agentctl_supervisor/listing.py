@@ -1,0 +1,115 @@
+"""What is known of runs now, for those who look at many of them at once."""
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from agentctl_protocol.records import Created
+from agentctl_protocol.report import Report
+from agentctl_protocol.vocabulary import State
+from agentctl_supervisor.errors import AgentctlError
+from agentctl_supervisor.store.finished_index import FinishedIndex, Summary, summary_of
+from agentctl_supervisor.store.log_reader import LogReader
+from agentctl_supervisor.store.run_directory import Home, RunDirectory
+
+_MANY_LINES: Final = 500
+"""Of an index: they take longer to read than one line of as many entries."""
+
+
+def listed(
+    home: Home,
+    *,
+    finished: bool,
+    on_damaged: Callable[[AgentctlError], None] | None = None,
+) -> list[Report | Summary]:
+    """What a list shows of the live runs, and of the *finished* ones if wanted; oldest first.
+
+    Runs whose supervisor died are finished on the way.  A directory that cannot be read is
+    given to *on_damaged* and does not hide the others.
+    """
+    index = home.finished
+    known = index.read()
+    there = home.inodes()
+    # Mostly in order, which makes sorting cheap.
+    holding = [entry for entry in known.values() if there.get(entry.id) == entry.inode]
+    rows: list[Report | Summary] = [*holding] if finished else []
+    unknown = there.keys() - {entry.id for entry in holding}
+    made = [run for run_id in unknown if (run := home.made(run_id)) is not None]
+    missing: list[Summary] = []
+    for report in _reports(made, on_damaged):
+        if report.finished:
+            missing.append(summary_of(report, there[report.id]))
+        if finished or not report.finished:
+            rows.append(report)
+    _mend(index, holding, missing)
+    rows.sort(key=attrgetter("created_at"))
+    return rows
+
+
+def current_report(directory: RunDirectory) -> Report:
+    """What is known of a run now, out of its files.
+
+    Raises:
+        DamagedRunError, StateDirectoryError.
+    """
+    from agentctl_supervisor.store.recovery import current
+
+    return _with_intent(directory, current(directory))
+
+
+def created_record(directory: RunDirectory) -> Created | None:
+    """The first record of the run's log, or None while there is none."""
+    for record in LogReader(directory.path):
+        return record.body if isinstance(record.body, Created) else None
+    return None
+
+
+def _reports(
+    directories: list[RunDirectory], on_damaged: Callable[[AgentctlError], None] | None
+) -> Iterator[Report]:
+    live: dict[str, str] = {}
+    rest: list[RunDirectory] = []
+    for directory in directories:
+        try:
+            report = directory.read_report()
+            if report is not None:
+                yield report
+                continue
+            created = created_record(directory) if directory.is_held() else None
+        except AgentctlError as error:
+            if on_damaged is not None:
+                on_damaged(error)
+            continue
+        rest.append(directory)
+        if created is not None:
+            live[directory.id] = created.socket
+    told: dict[str, Report] = {}
+    if live:
+        from agentctl_supervisor.status_query import live_reports
+
+        told = live_reports(live.values())
+    for directory in rest:
+        try:
+            # A supervisor has the last word about its own runs only.
+            report = told.get(directory.id) if directory.id in live else None
+            yield (current_report(directory) if report is None else _with_intent(directory, report))
+        except AgentctlError as error:
+            if on_damaged is not None:
+                on_damaged(error)
+
+
+def _with_intent(directory: RunDirectory, report: Report) -> Report:
+    if not report.finished and directory.read_intent() is not None:
+        # Its supervisor does not know it yet: it was frozen when somebody else stopped the run.
+        return msgspec.structs.replace(report, state=State.STOPPING)
+    return report
+
+
+def _mend(index: FinishedIndex, holding: list[Summary], missing: list[Summary]) -> None:
+    """Add to the index what it lacks; write it anew once it has many lines."""
+    if index.lines > _MANY_LINES:
+        index.rewrite(sorted([*holding, *missing], key=attrgetter("created_at")))
+    else:
+        index.add(missing)

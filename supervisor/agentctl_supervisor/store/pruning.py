@@ -1,0 +1,109 @@
+"""Removes finished runs, and nothing else.
+
+A run is removed while its lock is held, so it cannot be one that lives.  It vanishes from all
+lists at once, by a rename, before its files go one by one; what a prune that was cut short
+left of that is removed by the next one.  No link is followed anywhere.
+"""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from agentctl_protocol.report import Report
+from agentctl_supervisor.errors import StateDirectoryError
+from agentctl_supervisor.store.finished_index import Summary
+from agentctl_supervisor.store.run_directory import Home
+
+_GOING: Final = ".pruned-"
+
+
+class Candidate(NamedTuple):
+    """A finished run, and how many bytes of disk it takes."""
+
+    run: Report | Summary
+    bytes: int
+
+
+class Wanted(NamedTuple):
+    """Which runs are to go: those that ended before ``before``, all but the newest ``keep``,
+    the oldest until the rest takes at most ``max_bytes``.  None: not for this reason.
+    """
+
+    before: datetime | None = None
+    keep: int | None = None
+    max_bytes: int | None = None
+
+
+def chosen(finished: Sequence[Candidate], wanted: Wanted) -> list[Candidate]:
+    """Those of *finished*, which are oldest first, that are to go.  Pure."""
+    going = []
+    left_bytes = sum(candidate.bytes for candidate in finished)
+    for at, candidate in enumerate(finished):
+        ended = candidate.run.ended_at or candidate.run.created_at
+        if (
+            (wanted.before is not None and ended < wanted.before)
+            or (wanted.keep is not None and at < len(finished) - wanted.keep)
+            or (wanted.max_bytes is not None and left_bytes > wanted.max_bytes)
+        ):
+            going.append(candidate)
+            left_bytes -= candidate.bytes
+    return going
+
+
+def size_of(home: Home, run_id: str) -> int:
+    """Bytes of disk that the files of a run take; 0 if it is gone."""
+    total = 0
+    with contextlib.suppress(OSError), os.scandir(home.runs_path / run_id) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_blocks * 512
+    return total
+
+
+def remove(home: Home, run_id: str) -> bool:
+    """Remove a finished run; False if it is gone already.
+
+    Raises:
+        StateDirectoryError: it cannot be removed, or it is not finished.
+    """
+    directory = home.made(run_id)
+    if directory is None:
+        return False
+    if not directory.lock():
+        raise StateDirectoryError(f"{run_id} is not finished, or somebody is looking at it")
+    try:
+        if directory.read_report() is None:
+            raise StateDirectoryError(f"{run_id} has no report", f"agentctl show {run_id}")
+        going = home.runs_path / f"{_GOING}{run_id}"
+        os.rename(directory.path, going)
+        # Somebody else's `clean_up` may be at it, too.
+        shutil.rmtree(going, ignore_errors=True)
+        if os.path.lexists(going):
+            raise StateDirectoryError(
+                f"{run_id}: its files cannot all be removed", f"rm -r {going}"
+            )
+    except (OSError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else "directories nested too deeply"
+        raise StateDirectoryError(f"{run_id} cannot be removed: {why}") from None
+    finally:
+        directory.unlock()
+    return True
+
+
+def clean_up(home: Home) -> None:
+    """Remove what cut-short prunes left, names of runs that are gone, and their index entries."""
+    for name in home.inodes():
+        if name.startswith(_GOING):
+            shutil.rmtree(home.runs_path / name, ignore_errors=True)
+    home.forget_names()
+    index, there = home.finished, home.inodes()
+    index.rewrite([e for e in index.read().values() if there.get(e.id) == e.inode])
+
+
+def candidates(home: Home, finished: Iterable[Report | Summary]) -> list[Candidate]:
+    """*finished* with their sizes, those that ended first in front."""
+    found = [Candidate(run, size_of(home, run.id)) for run in finished]
+    return sorted(found, key=lambda c: (c.run.ended_at or c.run.created_at, c.run.id))

@@ -1,0 +1,48 @@
+"""The end of a run as an event: the moment at which nobody holds its lock any more.
+
+It covers every way to end: the report is written before the lock is given back, and a
+supervisor that dies gives it back, too.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from agentctl_supervisor.errors import StateDirectoryError
+from agentctl_supervisor.store.run_directory import RunDirectory
+
+
+class RunEnd:
+    """Becomes readable, as a descriptor, once nobody holds the run of *directory* any more.
+
+    flock(2) cannot be polled, so a thread waits; one that is not needed any more is left
+    behind, and holds nothing but a descriptor.
+    """
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._event: Final = os.eventfd(0, os.EFD_CLOEXEC)
+        call_when_free(directory, self._set)
+
+    def __repr__(self) -> str:
+        return f"<RunEnd {self._event}>"
+
+    def fileno(self) -> int:
+        """The descriptor to be polled.  It is never closed: a thread may still write to it."""
+        return self._event
+
+    def _set(self) -> None:
+        os.eventfd_write(self._event, 1)
+
+
+def call_when_free(directory: RunDirectory, callback: Callable[[], None]) -> None:
+    """Have *callback* called, in another thread, once nobody holds the run's lock (any more)."""
+
+    def wait() -> None:
+        # A directory that is gone is held by nobody.
+        with contextlib.suppress(StateDirectoryError):
+            directory.wait_until_free()
+        callback()
+
+    threading.Thread(target=wait, name="agentctl run end", daemon=True).start()
