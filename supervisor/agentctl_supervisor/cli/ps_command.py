@@ -1,41 +1,51 @@
 """``agentctl ps``: the runs in a table, as ids, or as JSON."""
 
 import argparse
+import gc
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from agentctl_protocol.report import Report
 from agentctl_supervisor.cli.durations import show_age
-from agentctl_supervisor.cli.terminal import clip, line_width, out, out_json, plain, say, width
+from agentctl_supervisor.cli.terminal import (
+    clip,
+    labelled,
+    line_width,
+    out,
+    out_json,
+    say,
+    width,
+)
 from agentctl_supervisor.cli.wording import outcome
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import AgentctlError
+from agentctl_supervisor.store.finished_index import Summary
 
 _NAME_COLUMNS: Final = 20
 
 
 def run(options: argparse.Namespace) -> int:
     """Executes the command."""
-    reports = Client().runs(finished=options.all, on_damaged=_warn)
+    gc.disable()  # what is made here is needed to the end; looking for garbage takes a third
+    reports = Client().listed(finished=options.all, on_damaged=_warn)
     reports.reverse()  # the newest is what most people look for
     now = datetime.now(UTC)
     if options.format == "json":
         out_json([row(report, now) for report in reports])
     elif options.ids:
-        for report in reports:
-            out(report.id)
+        if reports:
+            out("\n".join(report.id for report in reports))
     else:
-        for line in table(reports, now, line_width()):
-            out(line)
+        out("\n".join(table(reports, now, line_width())))
     return 0
 
 
 def _warn(error: AgentctlError) -> None:
-    say(f"warning: {plain(str(error))}")
+    say(labelled("warning", str(error)))
 
 
-def row(report: Report, now: datetime) -> dict[str, Any]:
+def row(report: Report | Summary, now: datetime) -> dict[str, Any]:
     """What is listed of *report* in JSON."""
     return {
         "id": report.id,
@@ -48,37 +58,26 @@ def row(report: Report, now: datetime) -> dict[str, Any]:
     }
 
 
-def table(reports: Sequence[Report], now: datetime, columns: int) -> list[str]:
+def table(reports: Sequence[Report | Summary], now: datetime, columns: int) -> list[str]:
     """The lines of the table, none wider than *columns*."""
-    cells = [("NAME", "ID", "STATE", "AGE", "COMMAND")]
-    cells += [
-        (
-            clip(report.name or "-", _NAME_COLUMNS),
-            report.id,
-            outcome(report),
-            show_age(_age_s(report, now)),
-            plain(report.command),
-        )
-        for report in reports
-    ]
-    widths = [max(width(line[column]) for line in cells) for column in range(4)]
+    names = ["NAME", *(clip(report.name or "-", _NAME_COLUMNS) for report in reports)]
+    ids = ["ID", *(report.id for report in reports)]
+    states = ["STATE", *(outcome(report) for report in reports)]
+    ages = ["AGE", *(show_age(_age_s(report, now)) for report in reports)]
+    commands = ["COMMAND", *(report.command for report in reports)]
+    name, run_id, state, age = (max(map(width, column)) for column in (names, ids, states, ages))
+    room = columns - (name + run_id + state + age + 8)
     lines = []
-    for name, run_id, state, age, command in cells:
-        left = "  ".join(
-            (
-                _pad(name, widths[0]),
-                _pad(run_id, widths[1]),
-                _pad(state, widths[2]),
-                age.rjust(widths[3]),
-            )
-        )
-        lines.append(f"{left}  {clip(command, columns - width(left) - 2)}".rstrip())
+    for n, i, s, a, c in zip(names, ids, states, ages, commands, strict=True):
+        left = f"{pad(n, name)}  {pad(i, run_id)}  {pad(s, state)}  {a.rjust(age)}"
+        lines.append(f"{left}  {clip(c, room)}".rstrip())
     return lines
 
 
-def _pad(text: str, columns: int) -> str:
-    return text + " " * (columns - width(text))
+def pad(text: str, columns: int) -> str:
+    """*text*, which is plain, with spaces behind it up to *columns*."""
+    return text.ljust(columns) if text.isascii() else text + " " * (columns - width(text))
 
 
-def _age_s(report: Report, now: datetime) -> float:
+def _age_s(report: Report | Summary, now: datetime) -> float:
     return max((now - report.created_at).total_seconds(), 0.0)

@@ -8,6 +8,7 @@ from agentctl_protocol.report import Processes, Report
 from agentctl_protocol.vocabulary import LIMIT_REASONS, Reason, Result, Rung
 from agentctl_supervisor.cli.durations import show_duration
 from agentctl_supervisor.cli.terminal import plain
+from agentctl_supervisor.store.finished_index import Summary
 
 RUNG_WORDS: Final = {
     Rung.ASKED: "asked to end",
@@ -18,12 +19,12 @@ _SAID: Final = frozenset({Reason.EXIT, Reason.SIGNAL})
 _LIMIT_WORDS: Final = {Reason.CPU: "CPU time limit", Reason.PIDS: "process limit"}
 
 
-def called(report: Report) -> str:
+def called(report: Report | Summary) -> str:
     """What a person calls the run: its name, else its id."""
     return plain(report.name or report.id)
 
 
-def outcome(report: Report) -> str:
+def outcome(report: Report | Summary) -> str:
     """State or result in a few words: ``running``, ``failed (exit 3)``, ``time limit``."""
     if report.result is None:
         return str(report.state)
@@ -34,7 +35,7 @@ def outcome(report: Report) -> str:
     return str(report.result)
 
 
-def _failure(report: Report) -> str:
+def _failure(report: Report | Summary) -> str:
     if report.signal is not None:
         return signal_name(report.signal)
     if report.reason is Reason.EXIT or report.reason is None:
