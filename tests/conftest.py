@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from agentctl_logcheck import faults, logs_below
 from agentctl_testkit import AgentctlHome, RollCall, alive, kill_all, new_marker
 from agentctl_testkit_capabilities import Capability
 
@@ -50,6 +51,26 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
         report.outcome = "failed"
         report.longrepr = f"{collector.nodeid} skips itself: mark its tests with needs() instead"
     return report  # type: ignore[return-value]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a session that left a log which breaks a promise; pytest keeps the directory."""
+    factory = getattr(session.config, "_tmp_path_factory", None)
+    if factory is None or factory._basetemp is None:
+        return
+    found = {str(run): told for run in logs_below(factory._basetemp) if (told := faults(run))}
+    if not found:
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    assert reporter is not None
+    reporter.ensure_newline()
+    reporter.section("logs that break a promise", red=True)
+    for run, told in found.items():
+        reporter.write_line(run)
+        for line in told:
+            reporter.write_line(f"  {line}")
+    session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from threading import Barrier
 
 import pytest
 
+from agentctl_logcheck import BROKEN
 from agentctl_protocol.messages import ResultMessage
 from agentctl_protocol.records import (
     ContainedRecord,
@@ -239,6 +240,7 @@ def test_a_torn_tail_is_cut_counted_and_told_for_good(runs: Home, created: Creat
 def test_damage_in_the_log_is_in_the_report(runs: Home, created: Created) -> None:
     """And the rest of it still counts."""
     run = abandon(runs, created, Started(), Exit(code=3))
+    (runs.root / BROKEN).touch()
     path = run.path / "00000001.log"
     data = bytearray(path.read_bytes())
     data[60] ^= 0xFF
@@ -254,6 +256,7 @@ def test_what_cannot_be_read_at_all_is_a_named_error(
 ) -> None:
     """With the file's name, and nothing written."""
     run = abandon(runs, created, Started())
+    (runs.root / BROKEN).touch()
     if name.endswith(".log"):
         (run.path / name).write_bytes(b"AGCTLLOG\0\0\0\x63" + bytes(20))
     else:
@@ -266,6 +269,7 @@ def test_what_cannot_be_read_at_all_is_a_named_error(
 def test_a_damaged_intent_does_not_keep_a_run_unfinished(runs: Home, created: Created) -> None:
     """It is told, and the run is lost."""
     run = abandon(runs, created, Started())
+    (runs.root / BROKEN).touch()
     (run.path / "intent").write_bytes(b"garbage")
     report = recovery.current(run)
     assert report.result is Result.LOST
