@@ -8,13 +8,18 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+# A control character in a sequence is obeyed, and the sequence goes on (DEC STD 070).
+_C0: Final = rb"\x00-\x17\x19\x1c-\x1f"
 _ESCAPE: Final = re.compile(
-    rb"\x1b\[(?P<parameters>[0-?]*)(?P<between>[ -/]*)(?P<final>[@-~])"
-    rb"|\x1b(?P<string>[\]PX^_])"
-    rb"|\x1b(?P<prefix>[ -/]*)(?P<end>[0-~])"
+    rb"\x1b[%b]*(?:"
+    rb"\[(?P<parameters>[0-?%b]*)(?P<between>[ -/%b]*)(?P<final>[@-~])"
+    rb"|(?P<string>[\]PX^_])"
+    rb"|(?P<prefix>[ -/%b]*)(?P<end>[0-OQ-WYZ\\`-~])"
+    rb")" % ((_C0,) * 4)
 )
+_UNFINISHED: Final = re.compile(rb"\x1b[%b]*(?:\[[0-?%b]*)?[ -/%b]*\Z" % ((_C0,) * 3))
+_CONTROLS: Final = bytes(range(32))
 _STRING_END: Final = re.compile(rb"\x07|\x1b\\|[\x18\x1a]")
-_UNFINISHED: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[ -/]*)\Z")
 _MAX_SEQUENCE: Final = 256
 
 _UNDO_MODES: Final = {
@@ -171,12 +176,15 @@ class PassingOutput:
             self._undo.pop(b"shift", None)
 
     def _see_sequence(self, match: re.Match[bytes]) -> None:
+        self._see_text(bytes(byte for byte in match[0][1:] if byte < 32))
         if match["string"] is not None:
             self._in_string = True
         elif match["final"] is not None:
-            self._see_control(match["parameters"], match["between"], match["final"])
+            parameters = match["parameters"].translate(None, _CONTROLS)
+            between = match["between"].translate(None, _CONTROLS)
+            self._see_control(parameters, between, match["final"])
         else:
-            self._see_escape(match["prefix"], match["end"])
+            self._see_escape(match["prefix"].translate(None, _CONTROLS), match["end"])
 
     def _see_escape(self, prefix: bytes, end: bytes) -> None:
         if prefix in (b"(", b")"):
