@@ -34,6 +34,7 @@ class Capability(enum.StrEnum):
     CGROUP2 = "writable cgroup v2 directory"
     LANDLOCK_SCOPE = "Landlock with signal scope (ABI 6)"
     YAMA_OFF = "freedom to ptrace siblings"
+    ORDINARY_PYTHON = "interpreter of this version that an ordinary user can run, or no root"
 
     @property
     def here(self) -> bool:
@@ -113,6 +114,12 @@ def _yama_off() -> bool:
         return True
 
 
+def _ordinary_python() -> bool:
+    from agentctl_testkit_ordinary import interpreter
+
+    return os.geteuid() == 0 and interpreter() is not None
+
+
 _PROBES: Final[dict[Capability, Callable[[], bool]]] = {
     Capability.ROOT: lambda: os.geteuid() == 0,
     Capability.ORDINARY_USER: lambda: os.geteuid() != 0,
@@ -121,4 +128,5 @@ _PROBES: Final[dict[Capability, Callable[[], bool]]] = {
     Capability.CGROUP2: _cgroup2,
     Capability.LANDLOCK_SCOPE: _landlock_scope,
     Capability.YAMA_OFF: _yama_off,
+    Capability.ORDINARY_PYTHON: _ordinary_python,
 }
