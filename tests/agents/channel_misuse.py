@@ -43,17 +43,6 @@ def flood_with_asks() -> None:
         number += BULK
 
 
-def flood_with_asks_and_read() -> None:
-    """As fast as the verdicts come, and no call is ever finished."""
-    greet()
-    number = 1
-    read_frames(1)
-    while True:
-        send(asks(number, 200))
-        read_frames(200)
-        number += 200
-
-
 def flood_with_one_ask() -> None:
     """The same call id, again and again: refused, which is legal."""
     greet()

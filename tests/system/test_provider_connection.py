@@ -113,7 +113,7 @@ async def test_the_connection_closes_with_the_run(
 ) -> None:
     """On every way to the end the provider sees its client gone at once."""
     # Long enough for three interpreters to be up on a busy machine, each before its end.
-    fields: dict[str, Any] = {"time_s": 4.0} if path == "time limit" else {}
+    fields: dict[str, Any] = {"time_s": 3.0} if path == "time limit" else {}
     clients: list[tuple[Run, Stream]] = []
     with trio.CancelScope() as scope:
         async with Supervisor.open(state) as supervisor:
