@@ -1,5 +1,6 @@
 """Rules for all tests, and the fixtures that most of them want."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,17 @@ from agentctl_testkit_capabilities import Capability
 settings.register_profile("explore", deadline=None)
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.load_profile("same")
+
+
+def pytest_configure() -> None:
+    """Give the programs under test the signals that a terminal would give them.
+
+    A suite that runs under nohup, or in the background of a script, was started with some
+    ignored, and a program would inherit that.  A handler is not inherited.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -91,8 +91,7 @@ class ControlServer:
         if uid not in (0, os.getuid()):
             await stream.aclose()
             return
-        # It went away: what it asked for goes on.
-        with contextlib.suppress(trio.BrokenResourceError):
+        try:
             async with self._room, stream:
                 request: Request | Failed | None = None
                 with trio.move_on_after(_REQUEST_WITHIN_S):
@@ -104,6 +103,8 @@ class ControlServer:
                         await self._stop(stream, request, uid)
                     case _:
                         await _send(stream, self._answer(request))
+        except* trio.BrokenResourceError:
+            pass  # it went away: what it asked for goes on
 
     def _answer(self, request: Ping | StatusRequest | Failed) -> Reply:
         match request:

@@ -107,7 +107,6 @@ class Emulator:
         """Where in its line the cursor is, from 0."""
         return self._column
 
-    @property
     def is_as_new(self) -> bool:
         """Whether typing at it works as on a terminal that was just opened."""
         return self.modes == {7, 25} and not self.attributes and self._main is None

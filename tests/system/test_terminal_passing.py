@@ -58,7 +58,7 @@ def test_at_the_end_the_terminal_is_as_it_was(pieces: list[bytes]) -> None:
         terminal.feed(screen.output(piece))
     terminal.feed(screen.end())
     terminal.feed(screen.message(b"the end"))
-    assert terminal.is_as_new
+    assert terminal.is_as_new()
     assert terminal.lines()[-1:] == ["the end"] or b"\x1b[H" in pieces or b"\x1b[A" in pieces
 
 
@@ -132,4 +132,4 @@ def test_our_words_begin_on_a_line_of_their_own() -> None:
     terminal.feed(screen.output(b"\x1b[31mworking on i"))
     terminal.feed(screen.message(b"demo: asked to end"))
     assert terminal.lines() == ["working on i", "demo: asked to end"]
-    assert terminal.is_as_new
+    assert terminal.is_as_new()

@@ -126,8 +126,8 @@ async def _tell_progress(
             if step.step is not None:
                 await trio.to_thread.run_sync(view.onlooker.glance, step.processes)
             commands = view.onlooker.commands_of(step.processes)
-            for line in narrator.lines(step, now, commands):
-                await output.say(line)
+            if lines := narrator.lines(step, now, commands):
+                await output.say("\n".join(lines))
 
 
 async def _give_way(output: standard_io.Output) -> None:

@@ -59,10 +59,8 @@ class LiveView:
     async def measure(self) -> None:
         """Measure the run's processes, again and again, until cancelled."""
         while True:
-            began = time.monotonic()
-            await trio.to_thread.run_sync(self._measure_once, abandon_on_cancel=True)
-            took_s = time.monotonic() - began
-            await trio.sleep(max(_SAMPLE_EVERY_S, took_s * _SAMPLING_SHARE))
+            cost_s = await trio.to_thread.run_sync(self._measure_once, abandon_on_cancel=True)
+            await trio.sleep(max(_SAMPLE_EVERY_S, cost_s * _SAMPLING_SHARE))
 
     async def keep(self, show: Callable[[str], Awaitable[None]]) -> None:
         """Have *show* put the line on the terminal, four times a second, until cancelled.
@@ -98,12 +96,15 @@ class LiveView:
             fields.append(f"{report.log.events} events")
         return status_line.fitting(self._narrator.name, [*fields, "Ctrl-C stops it"], columns)
 
-    def _measure_once(self) -> None:
+    def _measure_once(self) -> float:
+        """Seconds of processor time that it took."""
         # In this thread, so that nobody waits for the import either.
         from agentctl_supervisor.cli.sampling import Sampler
 
+        began = time.thread_time()
         sampler = self._sampler or Sampler()
         sampler.sample(self._run.members())
         self._sampler = sampler
         # Also before anything is stopped: who gets a signal is known only until it comes.
         self.onlooker.look()
+        return time.thread_time() - began

@@ -42,10 +42,10 @@ class Narrator:
         line = self.line(step, now)
         if not line or not commands or step.step is Rung.ASKED:
             return [line] if line else []
-        behind = names(commands, _LINE_COLUMNS - width(line) - 2)
-        if behind and "more" not in behind:
-            return [f"{line}: {behind}"]
-        return [f"{line}:", f"  {names(commands, _LINE_COLUMNS - 2)}"]
+        below = names(commands, _LINE_COLUMNS - 2)
+        if names(commands, _LINE_COLUMNS - width(line) - 2) == below:
+            return [f"{line}: {below}"]
+        return [f"{line}:", f"  {below}"]
 
     def line(self, step: Step, now: float) -> str:
         """The line for *step* at *now*, or nothing yet."""

@@ -120,8 +120,8 @@ def _end(
         if step.step is not None:
             onlooker.glance(step.processes)
         lines = narrator.lines(step, time.monotonic(), onlooker.commands_of(step.processes))
-        for line in lines:
-            countdown.say(line)
+        if lines:
+            countdown.say("\n".join(lines))
         countdown.wait(narrator, onlooker)
 
     try:

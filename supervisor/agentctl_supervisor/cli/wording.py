@@ -15,6 +15,7 @@ RUNG_WORDS: Final = {
     Rung.SIGTERM: "SIGTERM",
     Rung.SIGKILL: "SIGKILL",
 }
+_PLAIN: Final = frozenset({Result.SUCCEEDED, Result.STOPPED})
 _SAID: Final = frozenset({Reason.EXIT, Reason.SIGNAL})
 _LIMIT_WORDS: Final = {Reason.CPU: "CPU time limit", Reason.PIDS: "process limit"}
 
@@ -100,7 +101,7 @@ def summary(report: Report, now: datetime) -> str:
         parts[0] += f" after {show_duration(took(report, now))}"
     why = plain(report.detail)
     # Exit codes and signals stand in the outcome, and who stopped it beside it.
-    if why and report.result is not Result.STOPPED and report.reason not in _SAID:
+    if why and report.result not in _PLAIN and report.reason not in _SAID:
         parts.append(why if len(why) <= 200 else why[:197] + "...")
     if report.processes.seen or report.processes.survivors:
         parts.append(gone(report.processes))
