@@ -6,7 +6,7 @@ tests, which join two of them by an in-memory wire.
 
 import enum
 from collections.abc import Sequence
-from typing import Annotated, Any, Generic, TypeVar, cast
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
@@ -35,6 +35,10 @@ _Says = TypeVar("_Says", bound=ChildMessage | SupervisorMessage)
 _Hears = TypeVar("_Hears", bound=ChildMessage | SupervisorMessage)
 
 
+#: `tag_of` of each class that it was asked for: msgspec makes it anew each time.
+_tags: dict[type, str] = {}
+
+
 class Role(enum.Enum):
     """Which end of the channel this is."""
 
@@ -54,6 +58,7 @@ class Channel(Generic[_Says, _Hears]):
         self.agent_state = AgentState.SILENT
         self.supervisor_state = SupervisorState.OPENING
         self.events_heard = 0
+        self._other = Role.AGENT if role is Role.SUPERVISOR else Role.SUPERVISOR
         self._max_frame = max_frame
         self._frames = FrameBuffer(max_frame)
         self._encoder = msgspec.msgpack.Encoder()
@@ -109,22 +114,21 @@ class Channel(Generic[_Says, _Hears]):
                 the same call are in its ``messages`` attribute: they were legal.
         """
         heard: list[tuple[_Hears, bytes]] = []
-        other = Role.AGENT if self.role is Role.SUPERVISOR else Role.SUPERVISOR
         try:
             for body in self._frames.receive(data):
                 for message, raw in self._decode(body):
-                    self._advance(other, message)
+                    self._advance(self._other, message)
                     heard.append((message, raw))
         except PeerProtocolError as error:
             raise IllegalInputError(str(error), heard) from None
         return heard
 
-    def _decode(self, body: bytes) -> list[tuple[_Hears, bytes]]:
+    def _decode(self, body: bytes) -> Sequence[tuple[_Hears, bytes]]:
         try:
             # fixarray, array 16 and array 32 are the only msgpack types that can begin a batch.
             if body[0] & 0xF0 != 0x90 and body[0] not in (0xDC, 0xDD):
-                return [(cast(_Hears, self._decode_one(body)), body)]
-            messages = cast(Sequence[_Hears], self._decode_many(body))
+                return ((self._decode_one(body), body),)
+            messages: Sequence[_Hears] = self._decode_many(body)
         except UNREADABLE as error:
             raise PeerProtocolError(f"not a legal message: {one_line(error)}") from None
         return [(message, self._encoder.encode(message)) for message in messages]
@@ -169,7 +173,11 @@ class IllegalInputError(PeerProtocolError):
 
 def tag_of(message: object) -> str:
     """The ``type`` under which *message*, a tagged struct, is known."""
-    return cast(str, type(message).__struct_config__.tag)  # type: ignore[attr-defined]
+    kind: Any = type(message)
+    tag = _tags.get(kind)
+    if tag is None:
+        tag = _tags[kind] = kind.__struct_config__.tag
+    return tag
 
 
 def agent_end(max_frame: int = MAX_FRAME) -> Channel[ChildMessage, SupervisorMessage]:

@@ -16,6 +16,9 @@ from typing import Final
 class AgentState(enum.StrEnum):
     """What the agent's side has said so far."""
 
+    # Enum's own is Python code, and would be half of what a look at the table takes.
+    __hash__ = str.__hash__
+
     SILENT = "silent"  # not a word: a program that ignores the channel stays here
     GREETED = "greeted"  # hello; loading the agent's code
     ACTIVE = "active"  # ready; the agent's code runs
@@ -25,6 +28,8 @@ class AgentState(enum.StrEnum):
 
 class SupervisorState(enum.StrEnum):
     """What the supervisor's side has said so far."""
+
+    __hash__ = str.__hash__
 
     OPENING = "opening"  # waiting for hello
     STARTED = "started"

@@ -6,7 +6,7 @@ the same to everybody above.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
@@ -55,23 +55,39 @@ class FrameBuffer:
         Raises (while iterated, behind the bodies that came before):
             PeerProtocolError: a length is zero or over the limit.
         """
-        if not self._broken:
-            self._buffer += data
-        return self._complete()
-
-    def _complete(self) -> Iterator[bytes]:
+        if self._broken:
+            return self._then_raise(())
         buffer = self._buffer
-        while not self._broken and len(buffer) >= HEADER.size:
-            (length,) = HEADER.unpack_from(buffer)
+        if buffer:
+            buffer += data
+            if not self._begins_with_whole_frame():
+                return iter(())
+            # What follows this frame is less than another one: each byte is copied here once.
+            data = bytes(buffer)
+            buffer.clear()
+        bodies: list[bytes] = []
+        at, size = 0, len(data)
+        while size - at >= HEADER.size:
+            (length,) = HEADER.unpack_from(data, at)
             if not 0 < length <= self._max_frame:
                 self._broken = f"a frame of {length} bytes: the limit is {self._max_frame}"
-                buffer.clear()
+                return self._then_raise(bodies)
+            end = at + HEADER.size + length
+            if end > size:
                 break
-            end = HEADER.size + length
-            if len(buffer) < end:
-                return
-            body = bytes(memoryview(buffer)[HEADER.size : end])
-            del buffer[:end]  # cheap: CPython moves the start, not the rest
-            yield body
-        if self._broken:
-            raise PeerProtocolError(self._broken)
+            bodies.append(data[at + HEADER.size : end])
+            at = end
+        if at < size:
+            buffer += data[at:]
+        return iter(bodies)
+
+    def _begins_with_whole_frame(self) -> bool:
+        """Whether the buffer has a first frame to give, or one to refuse."""
+        if len(self._buffer) < HEADER.size:
+            return False
+        (length,) = HEADER.unpack_from(self._buffer)
+        return bool(length > self._max_frame or len(self._buffer) >= HEADER.size + length)
+
+    def _then_raise(self, bodies: Iterable[bytes]) -> Iterator[bytes]:
+        yield from bodies
+        raise PeerProtocolError(self._broken)

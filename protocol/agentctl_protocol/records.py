@@ -42,6 +42,7 @@ RECORD_HEADER: Final = struct.Struct(">IIQQB")
 MAX_BODY: Final = (1 << 20) + 4096
 """A body is at most a channel frame, or a piece of output, with a little around it."""
 
+_UNCHECKED: Final = struct.Struct(">II")
 _CHECKED: Final = struct.Struct(">QQB")
 
 
@@ -209,7 +210,7 @@ def pack_record(seq: int, time_ns: int, by: By, body: bytes) -> bytes:
     """One record with its header."""
     checked = _CHECKED.pack(seq, time_ns, by)
     crc = zlib.crc32(body, zlib.crc32(checked))
-    return RECORD_HEADER.pack(len(body), crc, seq, time_ns, by) + body
+    return b"".join((_UNCHECKED.pack(len(body), crc), checked, body))
 
 
 def crc_of(seq: int, time_ns: int, by: int, body: bytes | memoryview) -> int:

@@ -20,6 +20,9 @@ Python's own limit counts the callers too: what one process could just read,
 another, called from deeper down, could not.
 """
 
+#: What `msgspec.to_builtins` makes of everything that holds something.
+_CONTAINERS: Final = frozenset({list, dict, tuple})
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -32,11 +35,13 @@ def pack_value(value: object) -> msgspec.Raw:
     Raises:
         LocalProtocolError: *value* cannot be written as JSON; the text names the type.
     """
+    if value is None:
+        return NIL
     try:
-        # Through JSON's own shapes, so that what arrives is what a JSON reader would see.
+        # Through JSON's own shapes, so that what arrives is what a JSON reader would see:
+        # all that is left for msgpack to refuse are numbers over 64 bits and lone surrogates.
         plain = msgspec.to_builtins(value, str_keys=True)
         _check_nesting(plain)
-        msgspec.json.encode(plain)
         return msgspec.Raw(_encoder.encode(plain))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise LocalProtocolError(f"not a JSON value: {one_line(error)}") from None
@@ -58,14 +63,15 @@ def open_value(raw: msgspec.Raw, what: str = "value") -> Any:
 
 
 def _check_nesting(plain: object) -> None:
-    level = [plain]
-    for _ in range(MAX_NESTING + 1):
-        containers = [item for item in level if isinstance(item, list | dict)]
+    containers: list[Any] = [plain] if type(plain) in _CONTAINERS else []
+    for _ in range(MAX_NESTING):
         if not containers:
             return
-        level = [
-            inner
-            for item in containers
-            for inner in (item.values() if isinstance(item, dict) else item)
-        ]
-    raise RecursionError
+        inner: list[Any] = []
+        for container in containers:
+            for item in container.values() if type(container) is dict else container:
+                if type(item) in _CONTAINERS:
+                    inner.append(item)  # noqa: PERF401 - a comprehension a container costs more
+        containers = inner
+    if containers:
+        raise RecursionError

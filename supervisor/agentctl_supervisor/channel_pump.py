@@ -95,7 +95,8 @@ class ChannelPump:
             # One piece a turn: a flood from one agent must not hold up another's stop.
             await trio.lowlevel.wait_readable(self._socket)
             self._read_once()
-            await self.wait_outbox_below_limit()
+            if self._outbox:
+                await self.wait_outbox_below_limit()
 
     def _read_once(self) -> bool:
         """Whether something was read: False when there is nothing (more), now or ever."""

@@ -72,15 +72,18 @@ def test_value_that_json_cannot_say_is_an_error_that_says_so(
     assert fragment in error.text
 
 
+@pytest.mark.parametrize("container", ["[value]", "(value,)", "{'a': value}"])
 @pytest.mark.parametrize("depth", [101, 5000, 100_000])
-def test_value_that_is_nested_too_deeply_is_an_error(start: StartAgent, depth: int) -> None:
+def test_value_that_is_nested_too_deeply_is_an_error(
+    start: StartAgent, depth: int, container: str
+) -> None:
     """Depth that could exhaust a reader never leaves the agent."""
     agent = start(
         f"""
         def main():
             value = []
             for _ in range({depth}):
-                value = [value]
+                value = {container}
             return value
         """
     )

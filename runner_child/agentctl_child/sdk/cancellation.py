@@ -37,6 +37,9 @@ LOOP_S: Final = 0.2
 _MAX_CHAIN: Final = 100
 
 
+_get_ident = _thread.get_ident
+
+
 class RunCancelled(BaseException):
     """The run is being stopped.  Save what is worth saving and let this pass.
 
@@ -158,7 +161,8 @@ class Interruption:
         self.task_was_told: Callable[[], bool] = bool
         #: Whether the code that a signal has interrupted can bear an exception.  Set by a mode.
         self.may_raise_here: Callable[[], bool] = _always
-        self._main = threading.main_thread().ident
+        #: The thread that signals interrupt.
+        self.main = threading.main_thread().ident
         self._delivered = False
         self._heard = ThreadWaiter()
 
@@ -167,8 +171,8 @@ class Interruption:
 
     def install(self) -> None:
         """Handle `CANCEL_SIGNAL`.  Only the main thread can; elsewhere this does nothing."""
-        self._main = threading.main_thread().ident
-        if _thread.get_ident() == self._main:
+        self.main = threading.main_thread().ident
+        if _get_ident() == self.main:
             signal.signal(CANCEL_SIGNAL, self._on_signal)
 
     def interrupt_main(self) -> None:
@@ -189,10 +193,10 @@ class Interruption:
             pause = min(2 * pause, 0.5)
 
     def _signal_main(self) -> bool:
-        if self._main is None or signal.getsignal(CANCEL_SIGNAL) != self._on_signal:
+        if self.main is None or signal.getsignal(CANCEL_SIGNAL) != self._on_signal:
             return False  # the agent has taken our signal: unhandled, it would kill
         try:
-            signal.pthread_kill(self._main, CANCEL_SIGNAL)
+            signal.pthread_kill(self.main, CANCEL_SIGNAL)
         except OSError:
             # A sandbox may forbid it.  This runs the handler, but breaks no wait.
             _thread.interrupt_main(cast(signal.Signals, CANCEL_SIGNAL))
@@ -228,7 +232,7 @@ class Interruption:
     def cancelled(self) -> RunCancelled:
         """The exception for the caller to raise; it counts as told from now on."""
         _told.set(True)
-        if _thread.get_ident() == self._main:
+        if _get_ident() == self.main:
             self.mark_delivered()
         return RunCancelled(self.token.detail or self.token.reason)
 
@@ -249,10 +253,6 @@ class Interruption:
         """Whether a signal came inside the shield and nobody was told since."""
         return self.shield.wanted and not self._delivered
 
-    def in_main_thread(self) -> bool:
-        """Whether the caller is the thread that signals interrupt."""
-        return _thread.get_ident() == self._main
-
 
 def _always() -> bool:
     return True
@@ -270,7 +270,7 @@ class _Shield:
         return f"<Shield depth={self.depth} wanted={self.wanted}>"
 
     def __enter__(self) -> None:
-        if self._interruption.in_main_thread():
+        if _get_ident() == self._interruption.main:
             self.depth += 1
 
     def __exit__(
@@ -279,7 +279,7 @@ class _Shield:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        if not self._interruption.in_main_thread():
+        if _get_ident() != self._interruption.main:
             return
         self.depth -= 1
         # A signal that comes after this line finds no shield and raises by itself.

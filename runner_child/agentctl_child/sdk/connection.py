@@ -285,11 +285,13 @@ class Connection:
         try:
             buffer = bytearray(_RECEIVE)
             view = memoryview(buffer)
+            is_started = False
             while size := self._socket.recv_into(buffer):
                 for message, _ in self._incoming.receive(bytes(view[:size])):
                     self._hear(message)
                 # Only after all that came with it: a cancel in the same breath counts.
-                if self._start is not None:
+                if self._start is not None and not is_started:
+                    is_started = True
                     self._started.wake()
         except (OSError, PeerProtocolError):
             pass

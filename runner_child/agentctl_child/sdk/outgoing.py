@@ -144,7 +144,7 @@ def fitting(raw: msgspec.Raw, limits: Limits) -> msgspec.Raw:
     For what accompanies a call: the call itself must not fail because its
     request is long.
     """
-    size = len(bytes(raw))
+    size = len(memoryview(raw))
     if size <= limits.payload:
         return raw
     return pack_value({"omitted": "too big for a message", "bytes": size, "limit": limits.payload})

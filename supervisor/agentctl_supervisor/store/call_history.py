@@ -53,7 +53,11 @@ class _Granted:
 
     @property
     def value_bytes(self) -> int:
-        return sum(len(bytes(raw)) for raw in (self.args, self.result) if raw is not None)
+        return _size_of(self.args) + _size_of(self.result)
+
+
+def _size_of(raw: msgspec.Raw | None) -> int:
+    return 0 if raw is None else len(memoryview(raw))
 
 
 class CallHistory:

@@ -103,6 +103,11 @@ class RunDirectory:
             FinishedIndex(self.path.parent.parent).add([summary_of(report, self.inode)])
         return True
 
+    @property
+    def intent_path(self) -> str:
+        """Where somebody else leaves a stop for the holder."""
+        return os.path.join(self.path, "intent")
+
     def read_intent(self) -> Stop | None:
         """The stop that somebody decided on while the holder did not answer, or None.
 
