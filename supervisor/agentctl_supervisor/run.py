@@ -76,6 +76,7 @@ class Run:
         self._spawner: SpawnerProcess | None = None
         self._callers_error: Exception | None = None
         self._delivery = trio.CancelScope()
+        self._launching = trio.CancelScope()
         self._log = log
         log.on_full = self._disk_full
         self._conversation = Conversation(
@@ -96,7 +97,9 @@ class Run:
         )
         self._climb = Climb(log, keepers, self._conversation, self._give_up)
         self._under_way = trio.Event()
-        self._last_word: Exited | Refused | None = None
+        self._last_word: Exited | Refused | None = Refused(
+            "system", "it was stopped before it began"
+        )
         self._tree_ended = trio.Event()
         self._gave_up = False
         self._finished = trio.Event()
@@ -209,6 +212,8 @@ class Run:
                 )
             )
         self._conversation.gate.close(STOPPING)
+        # Nothing is there yet, and nothing comes: a slow spawner holds up no stop.
+        self._launching.cancel()
         self._climb.happen(StopWanted(grace_s, term_grace_s, kill, self._conversation.can_hear))
 
     async def send_input(self, value: object) -> None:
@@ -308,13 +313,14 @@ class Run:
             tasks.start_soon(self._log.keep_durable, self._conversation.acknowledge)
             for output in self._outputs:
                 tasks.start_soon(output.read)
+            tasks.start_soon(self._keep_time)
             try:
-                self._spawner = await launch()
+                with self._launching:
+                    self._spawner = await launch()
             except (SpawnError, SandboxUnavailableError) as error:
                 self._last_word = Refused("sandbox", str(error), error.hint)
-            else:
+            if self._spawner is not None:
                 tasks.start_soon(self._conversation.run)
-                tasks.start_soon(self._keep_time)
                 tasks.start_soon(self._bury_lingerer)
                 tasks.start_soon(self._keepers.follow, self._told)
                 await self._tree_ended.wait()
@@ -353,6 +359,7 @@ class Run:
 
     def _give_up(self) -> None:
         self._gave_up = True
+        self._last_word = None
         self._tree_ended.set()
 
     async def _keep_time(self) -> None:

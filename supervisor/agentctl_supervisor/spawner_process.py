@@ -34,6 +34,7 @@ class SpawnerProcess:
         self._socket, self._process = started.requests, started.process
         self.pidfd: Final = started.pidfd
         self._started: Final = started
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<SpawnerProcess {self.pid}>"
@@ -85,11 +86,15 @@ class SpawnerProcess:
         """Return once it is dead."""
         await trio.lowlevel.wait_readable(self.pidfd)
 
-    async def close(self) -> None:
-        """End it and reap it.  Runs that it still has end with it."""
+    async def close(self, *, now: bool = False) -> None:
+        """End it and reap it.  Runs that it still has end with it.
+
+        *now*: it has none, so it need not be given time to sweep.
+        """
         self._socket.close()  # EOF: it leaves by itself, after sweeping what it must
+        self._closed = True
         with trio.CancelScope(shield=True):
-            with trio.move_on_after(_LEAVES_WITHIN_S) as patience:
+            with trio.move_on_after(0 if now else _LEAVES_WITHIN_S) as patience:
                 await self.wait_dead()
             if patience.cancelled_caught:
                 with contextlib.suppress(ProcessLookupError):
@@ -101,6 +106,8 @@ class SpawnerProcess:
 
     def is_dead(self) -> bool:
         """Whether it is dead now (a zombie is)."""
+        if self._closed:
+            return True
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(0))

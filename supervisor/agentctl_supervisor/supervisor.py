@@ -26,6 +26,7 @@ from agentctl_supervisor.run import Run
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.spawner_start import StartedSpawner
+from agentctl_supervisor.spawner_supply import SpawnerSupply
 from agentctl_supervisor.store.run_directory import Home
 
 CONTAINMENT_VARIABLE: Final = "AGENTCTL_CONTAINMENT"
@@ -56,9 +57,7 @@ class Supervisor:
             become_subreaper()
         self._nursery = nursery
         self._runs: dict[str, Run] = {}
-        self._spawner: SpawnerProcess | None = None
-        self._started_spawner = spawner
-        self._spawner_starting = trio.Lock()
+        self._spawners = SpawnerSupply(nursery, spawner)
         self._closing = False
         # Clients are answered until the last run is gone, also while we are cancelled.
         self._serving = trio.CancelScope(shield=True)
@@ -104,7 +103,7 @@ class Supervisor:
             supervisor = cls(home, nursery, subreaper=subreaper, spawner=spawner)
             try:
                 nursery.start_soon(supervisor._serve)
-                nursery.start_soon(supervisor._warm_up)
+                supervisor._spawners.warm_up()
                 yield supervisor
                 left_in_peace = True
             except trio.Cancelled:
@@ -186,7 +185,7 @@ class Supervisor:
     ) -> SpawnerProcess:
         """Have *run* started; *stack* undoes at its end what it was given for its life."""
         with contextlib.closing(theirs):
-            spawner = await self._ready_spawner()
+            spawner = await self._spawners.ready()
             containment = _containment(run.spec, spawner, os.environ.get(CONTAINMENT_VARIABLE))
             launch = launch_of(run.spec, run.id, containment, os.environ)
             if os.geteuid() == 0 and containment is Containment.SUBREAPER and launch.sealed:
@@ -195,29 +194,6 @@ class Supervisor:
                 launch = msgspec.structs.replace(launch, host_uid=uid)
             await spawner.launch(launch, theirs.fds, run.cgroup_fd)
             return spawner
-
-    # --- the spawner -------------------------------------------------------
-
-    async def _warm_up(self) -> None:
-        # A failure shows again, with a run to report it, when one is started.
-        with contextlib.suppress(SpawnError):
-            await self._ready_spawner()
-
-    async def _ready_spawner(self) -> SpawnerProcess:
-        async with self._spawner_starting:
-            if self._spawner is not None and self._spawner.is_dead():
-                await self._spawner.close()
-                self._spawner = None
-            if self._spawner is None:
-                started, self._started_spawner = self._started_spawner, None
-                spawner = SpawnerProcess(started)
-                try:
-                    await spawner.wait_ready()
-                except BaseException:
-                    await spawner.close()
-                    raise
-                self._spawner = spawner
-            return self._spawner
 
     async def _sweep(self, spawner: SpawnerProcess) -> None:
         """End what a dead warden left behind, or wait until its spawner has."""
@@ -247,10 +223,7 @@ class Supervisor:
             await run.wait_delivered()
         self._serving.cancel()
         self._control.close()
-        async with self._spawner_starting:
-            if self._spawner is not None:
-                await self._spawner.close()
-                self._spawner = None
+        await self._spawners.close()
 
 
 def _containment(spec: RunSpec, spawner: SpawnerProcess, forced: str | None) -> Containment:

@@ -57,8 +57,8 @@ class HarmlessOutput:
         if "\x1b" not in text and text.isprintable():
             self._after_return = self._after_return and not text
             return text
-        if not final and (tail := _UNFINISHED.search(text)) is not None:
-            if len(text) - tail.start() <= _MAX_SEQUENCE:
+        if (tail := _UNFINISHED.search(text)) is not None:
+            if not final and len(text) - tail.start() <= _MAX_SEQUENCE:
                 self._kept = text[tail.start() :]
             text = text[: tail.start()]
         pieces: list[str] = []

@@ -266,8 +266,14 @@ class _Segment:
                 offset = base + end
                 if record is not None:
                     yield record
-            else:
-                return self._behind(offset, self._judge(offset))
+                continue
+            size = self._size()
+            if base + len(window) < size and end > len(window) and length <= MAX_BODY:
+                # A live writer was in the middle of it when we looked.
+                window, base = b"", offset
+                continue
+            # What is appended from here on is none of this judgement's business.
+            return self._behind(offset, self._judge(offset, size), size)
 
     def _first_record(self) -> int | None:
         """Where the first record is, or None if nothing in this file should be read.
@@ -275,15 +281,20 @@ class _Segment:
         Raises:
             UnknownLogVersionError: the file is of another version.
         """
-        head = os.pread(self._fd, SEGMENT_HEADER.size + _MAX_RUN_ID, 0)
         own = segment_header(self._log.run_id)
+        head = os.pread(self._fd, SEGMENT_HEADER.size + _MAX_RUN_ID, 0)
+        size = self._size()
+        while len(head) < min(len(own), size):
+            # A live writer has just begun it.
+            head = os.pread(self._fd, SEGMENT_HEADER.size + _MAX_RUN_ID, 0)
+            size = self._size()
         if head.startswith(own):
             return len(own)
         if own.startswith(head) or not any(head):
             # Begun and not written, or no longer written after a power loss.
-            return self._behind(0, _Bad("no segment header"))
+            return self._behind(0, _Bad("no segment header"), size)
         if not head.startswith(MAGIC) or len(head) < SEGMENT_HEADER.size:
-            return self._behind(0, _Bad("bad magic", is_torn=False))
+            return self._behind(0, _Bad("bad magic", is_torn=False), size)
         _, version, length = SEGMENT_HEADER.unpack_from(head)
         if version != FORMAT_VERSION:
             raise UnknownLogVersionError(
@@ -292,32 +303,35 @@ class _Segment:
                 "use the agentctl that wrote it, or a newer one",
             )
         other = head[SEGMENT_HEADER.size :][:length].decode("ascii", "backslashreplace")
-        self._skip_rest(0, f"it belongs to another run, {other[:40]!r}")
+        self._skip_rest(0, f"it belongs to another run, {other[:40]!r}", size)
         return None
 
-    def _judge(self, offset: int) -> _Bad:
-        """What is wrong with the record at *offset*, which is not whole and right."""
+    def _judge(self, offset: int, size: int) -> _Bad:
+        """What is wrong with the record at *offset*, which is not whole and right.
+
+        *size* is that of the file when this was seen.
+        """
         header = os.pread(self._fd, _HEADER_SIZE, offset)
-        if len(header) < _HEADER_SIZE:
+        if len(header) < _HEADER_SIZE or offset + _HEADER_SIZE > size:
             return _Bad("half a header")
         length, _, seq, _, by = RECORD_HEADER.unpack(header)
         if length > MAX_BODY:
             return _Bad(f"a length of {length:,}")
         end = offset + _HEADER_SIZE + length
-        why = "bad checksum" if end <= self._size() else "the record is longer than the file"
+        why = "bad checksum" if end <= size else "the record is longer than the file"
         numbers = self._log.numbers_after(0)
         if by in (By.SUPERVISOR, By.CHILD) and numbers.due <= seq <= numbers.highest:
             return _Bad(why, claimed_end=end)
         return _Bad(why)
 
-    def _behind(self, offset: int, bad: _Bad) -> int | None:
+    def _behind(self, offset: int, bad: _Bad, size: int) -> int | None:
         """Where reading goes on after the bad place at *offset*; None if nowhere in this file.
 
         Where a plausible header says how long its record is, that is believed first: the body
         is the agent's, and what looks like records in it is none of ours.  That is why records
         inside one that was cut short count only if they lead exactly to the end of the file.
         """
-        size, budget = self._size(), Budget()
+        budget = Budget()
         numbers = self._log.numbers_after(size - offset)
         end = bad.claimed_end
         behind: int | None = None
@@ -335,16 +349,15 @@ class _Segment:
             self._log.allow_gap()
             return behind
         if budget.spent:
-            self._skip_rest(offset, f"{bad.why}; too much like records to search it all")
+            self._skip_rest(offset, f"{bad.why}; too much like records to search it all", size)
         elif self._is_last and bad.is_torn:
             self._log.torn_bytes = size - offset
             self._settle(offset)
         else:
-            self._skip_rest(offset, bad.why)
+            self._skip_rest(offset, bad.why, size)
         return None
 
-    def _skip_rest(self, offset: int, why: str) -> None:
-        size = self._size()
+    def _skip_rest(self, offset: int, why: str, size: int) -> None:
         self._log.note(_skipped(self._number, size - offset, offset, why))
         self._log.allow_gap()
         # Nothing is appended behind what cannot be read: it would not be found again.
