@@ -98,11 +98,13 @@ def test_the_supervisor_holds_nothing_of_its_caller(detach: _Detach, tmp_path: P
 def test_the_run_has_the_callers_directory_and_environment(
     home: AgentctlHome, detach: _Detach, tmp_path: Path
 ) -> None:
-    """The directory is that of the caller, bytes that are no UTF-8 included; values are not kept."""
+    """Its directory and arguments may be bytes that are no UTF-8; values are not kept."""
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/d\xff r")
     os.mkdir(odd)
     done = subprocess.run(
-        home.argv("run", "-d", "--name", "demo", "--", "sh", "-c", 'pwd; echo "$S3CRET" "$0"', b"\xfe"),
+        home.argv(
+            "run", "-d", "--name", "demo", "--", "sh", "-c", 'pwd; echo "$S3CRET" "$0"', b"\xfe"
+        ),
         env={**home.environment, **detach.environment, "S3CRET": "hunter2-x"},
         cwd=odd,
         capture_output=True,

@@ -19,7 +19,7 @@ def _objects(done: Finished) -> list[dict[str, Any]]:
 
 
 def test_a_batch_is_several_events_and_all_have_the_same_front(home: AgentctlHome) -> None:
-    """seq without gaps, time in UTC, who vouches for it, the agent's name, the type."""
+    """Numbers without gaps, time in UTC, who vouches for it, the agent's name, the type."""
     with HeldRun(home, "demo") as run:
         batch = Events(
             1,

@@ -21,9 +21,7 @@ _EVIL = (
     b"\x1bP1;2qdcs\x1b\\ \x1b[1;31mred\x1b[0m\x9b\xc2\x9b5A\xc2\x9d0;c1\xc2\x9c three\x08\x07\r\n"
     b"50%\r100%\n\x1b]2;no end of this\nbut here is more\n\xe2\x80\xaebidi \xe6\xbc\xa2\n\x1b[38;5"
 )
-_SHOWN = (
-    "one two \x1b[1;31mred\x1b[0m\ufffd three\n50%\n100%\n\nbut here is more\n?bidi 漢\n"
-)
+_SHOWN = "one two \x1b[1;31mred\x1b[0m\ufffd three\n50%\n100%\n\nbut here is more\n?bidi 漢\n"
 
 
 def _pieces(count: int) -> list[tuple[str, bytes]]:
