@@ -103,7 +103,7 @@ def test_the_run_has_the_callers_directory_and_environment(
     os.mkdir(odd)
     done = subprocess.run(
         home.argv(
-            "run", "-d", "--name", "demo", "--", "sh", "-c", 'pwd; echo "$S3CRET" "$0"', b"\xfe"
+            "run", "-d", "--name", "demo", "--", "sh", "-c", 'pwd; echo "$S3CRET" "$0"', "\udcfe"
         ),
         env={**home.environment, **detach.environment, "S3CRET": "hunter2-x"},
         cwd=odd,
