@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.vocabulary import Containment, Sandbox
-from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
 from agentctl_testkit_spawner import LaunchedRun, SpawnerStandIn
 
 #: Tries everything on each target, harmlessly where it can; prints {"target attack": "errno"}.
@@ -192,3 +192,24 @@ def test_without_the_seal_they_are_not(supervisor: subprocess.Popen[bytes]) -> N
         victim.kill()
         victim.wait()
         assert supervisor.wait() == -signal.SIGKILL
+
+
+@needs(Capability.ROOT, Capability.CGROUP2, Capability.LANDLOCK_SCOPE)
+def test_a_sealed_agent_freezes_no_group_that_it_may_write_to() -> None:
+    """Control groups that were delegated to the agent's user are out of its reach, too."""
+    mount = cgroup2_mount()
+    assert mount is not None
+    group = mount / f"agentctl-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        freeze = group / "cgroup.freeze"
+        freeze.chmod(0o666)
+        with SpawnerStandIn() as spawner:
+            script = f"echo 0 > /dev/null && echo 1 > {freeze}"
+            run = spawner.launch(
+                "sh", "-c", script, containment=Containment.SUBREAPER, host_uid=1 << 30
+            )
+            assert run.exited().code != 0
+        assert freeze.read_text() == "0\n"
+    finally:
+        group.rmdir()

@@ -203,7 +203,13 @@ def test_layers_of_a_pid_namespace(spawner: SpawnerStandIn) -> None:
 def test_layers_of_the_fallback(spawner: SpawnerStandIn) -> None:
     """The sealed fallback says what seals it, and does not claim a namespace."""
     layers = spawner.launch("/bin/true", containment=Containment.SUBREAPER).running().layers
-    sealed = {"subreaper", "landlock signal scope", "seccomp keeper filter", "no new privileges"}
+    sealed = {
+        "subreaper",
+        "landlock domain",
+        "landlock signal scope",
+        "seccomp keeper filter",
+        "no new privileges",
+    }
     if os.geteuid() == 0:
         assert set(layers) == sealed | {"reduced capabilities"}
     else:

@@ -33,10 +33,8 @@ class Confinement:
         self._give_up_privileges()
         if self.containment is Containment.PID_NAMESPACE or self.sandbox is not Sandbox.NONE:
             prctl.forbid_new_privileges()
-        scoped = False
-        if self.seal is not None:
-            scoped = self.seal.close()
-        return layers.read_back(self.outside, subreaper=self.subreaper, landlock=scoped)
+        domain = self.seal is not None and self.seal.close()
+        return layers.read_back(self.outside, subreaper=self.subreaper, landlock=domain)
 
     def _give_up_privileges(self) -> None:
         keep: Iterable[int]
@@ -73,9 +71,10 @@ class Seal:
     def close(self) -> bool:
         """Shut the agent in; return whether Landlock holds too.  Raises CannotStartError."""
         try:
-            scoped = landlock.has_signal_scope()
-            if scoped:
-                landlock.scope_signals()
+            domain = landlock.abi() > 0
+            if domain:
+                landlock.shut_in()
+            if landlock.has_signal_scope():
                 self._prove_scope()
             seccomp.install(self.program)
         except OSError as error:
@@ -85,7 +84,7 @@ class Seal:
                 hint="This kernel or container refuses Landlock or seccomp; "
                 "--sandbox none runs the agent unsealed.",
             ) from None
-        return scoped
+        return domain
 
     def _prove_scope(self) -> None:
         """Landlock cannot be read back, so signal 0 is sent to the warden, before seccomp."""

@@ -9,6 +9,7 @@ import os
 from typing import Final, NamedTuple
 
 from agentctl_child.sandbox import namespaces, rlimits
+from agentctl_child.sandbox.landlock import has_signal_scope
 
 PID_NAMESPACE: Final = "pid namespace"
 USER_NAMESPACE: Final = "user namespace"
@@ -16,7 +17,8 @@ MOUNT_NAMESPACE: Final = "mount namespace"
 READ_ONLY_PROC: Final = "read-only /proc"
 CGROUP: Final = "cgroup"
 SUBREAPER: Final = "subreaper"
-LANDLOCK: Final = "landlock signal scope"
+LANDLOCK: Final = "landlock domain"
+SIGNAL_SCOPE: Final = "landlock signal scope"
 SECCOMP: Final = "seccomp keeper filter"
 NO_NEW_PRIVILEGES: Final = "no new privileges"
 NO_CAPABILITIES: Final = "no capabilities"
@@ -93,12 +95,16 @@ def read_back(outside: Surroundings, *, subreaper: bool, landlock: bool) -> tupl
         CGROUP: inside.cgroup != outside.cgroup,
         SUBREAPER: subreaper,
         LANDLOCK: landlock,
+        SIGNAL_SCOPE: landlock and has_signal_scope(),
         SECCOMP: filtered,
         NO_NEW_PRIVILEGES: inside.no_new_privileges,
         NO_CAPABILITIES: not held,
         REDUCED_CAPABILITIES: bool(held and had & ~held),
         OWN_UID: own_uid,
         PROCESS_LIMIT: limited,
-        EXPOSED_KEEPERS: not (contained or filtered or (own_uid and outside.uid == 0)),
+        # Without a Landlock domain, the memory of a supervisor of the same uid can be written.
+        EXPOSED_KEEPERS: not (
+            contained or (filtered and landlock) or (own_uid and outside.uid == 0)
+        ),
     }
     return tuple(layer for layer, holds in found.items() if holds)

@@ -76,8 +76,10 @@ def _can_seal() -> bool:
         return False
     try:
         prctl.forbid_new_privileges()
-        if landlock.has_signal_scope():
-            landlock.scope_signals()
+        if landlock.abi() > 0:
+            landlock.shut_in()
+        elif os.geteuid() != 0:  # root's runs have another uid; a user's could write our memory
+            return False
         seccomp.install(seccomp.keeper_filter([os.getppid()]))
     except OSError:
         return False
