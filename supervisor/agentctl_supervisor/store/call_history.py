@@ -50,10 +50,8 @@ class _Granted:
     outcome: CallOutcome | None = None
     error: str = ""
     finished_ns: int = 0
-
-    @property
-    def value_bytes(self) -> int:
-        return _size_of(self.args) + _size_of(self.result)
+    #: What its values were counted as.
+    value_bytes: int = 0
 
 
 def _size_of(raw: msgspec.Raw | None) -> int:
@@ -128,6 +126,7 @@ class CallHistory:
 
     def _hold(self, call: _Granted) -> None:
         """Count the values of *call*; the oldest are forgotten when there are too many bytes."""
+        call.value_bytes = _size_of(call.args) + _size_of(call.result)
         self._value_bytes += call.value_bytes
         self._with_values[call.number] = call
         while self._value_bytes > MAX_VALUE_BYTES:
