@@ -5,12 +5,15 @@ sequence that it does not know is one that nobody meant to send.
 """
 
 import contextlib
+import dataclasses
 import fcntl
+import json
 import os
 import re
 import select
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +32,8 @@ _CONTROL: Final = re.compile(
 _CONTROLS: Final = bytes(range(32))
 _ON: Final = b"h"
 _CANCEL: Final = b"\x18"
+
+_UNSET: Final = frozenset({"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"})
 
 CTRL_C: Final = b"\x03"
 CTRL_D: Final = b"\x04"
@@ -116,6 +121,8 @@ class Emulator:
             case b"\r":
                 self._column = 0
             case b"\n":
+                # The line discipline returns the carriage (ONLCR in termios(3)).
+                self._column = 0
                 self._down()
             case b"\b":
                 self._column = max(self._column - 1, 0)
@@ -231,13 +238,12 @@ class Terminal:
         self.transcript = b""
         self.shown = Emulator(columns)
         self.resize(columns)
-        unset = {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
         # A session leader without a terminal gets the one that it opens (tty_ioctl(4)).
         adopt = 'tty=$1; shift; exec "$@" <"$tty"'
         try:
             self.process = subprocess.Popen(
                 ["sh", "-c", adopt, "sh", self.name, *argv],
-                env={k: v for k, v in os.environ.items() if k not in unset}
+                env={k: v for k, v in os.environ.items() if k not in _UNSET}
                 | {"TERM": "xterm-256color"}
                 | dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -323,3 +329,95 @@ class Terminal:
         self.transcript += data
         self.shown.feed(data)
         return bool(data)
+
+
+@dataclasses.dataclass(frozen=True)
+class Transcript:
+    """What one command said: ``out`` and ``err``, or on a terminal all of it in ``out``."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+
+def transcripts(
+    commands: Sequence[Sequence[str]], environment: Mapping[str, str], *, on_terminal: bool
+) -> list[Transcript]:
+    """Run many ``agentctl`` commands, one after the other, on pipes or on terminals of 80 columns.
+
+    One interpreter has everything imported, and forks for each of them.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKER],
+        input=json.dumps({"commands": commands, "terminal": on_terminal}).encode(),
+        stdout=subprocess.PIPE,
+        env={key: text for key, text in os.environ.items() if key not in _UNSET}
+        | {"TERM": "xterm-256color"}
+        | dict(environment),
+        check=True,
+        timeout=120,
+    )
+    return [
+        Transcript(code, bytes.fromhex(out), bytes.fromhex(err))
+        for code, out, err in json.loads(done.stdout)
+    ]
+
+
+_FORKER: Final = r"""
+import fcntl, importlib, json, os, pkgutil, select, struct, sys, termios
+from agentctl_supervisor import cli
+for module in pkgutil.iter_modules(cli.__path__):
+    importlib.import_module(f"agentctl_supervisor.cli.{module.name}")
+
+def read_all(*fds):
+    got, left = {fd: b"" for fd in fds}, set(fds)
+    while left:
+        for fd in select.select(left, [], [])[0]:
+            try:
+                data = os.read(fd, 65536)
+            except OSError:  # nobody has the other end of the pty any more
+                data = b""
+            got[fd] += data
+            if not data:
+                left.discard(fd)
+    return [got[fd] for fd in fds]
+
+def speak(command, ends):
+    os.setsid()
+    for number, end in enumerate(ends):
+        os.dup2(end, number)
+    if os.isatty(1):
+        fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+    os.closerange(3, 64)
+    # The old ones remember what the descriptors were.
+    sys.stdin, sys.stdout, sys.stderr = (open(n, "rww"[n], closefd=False) for n in range(3))
+    code = 1
+    try:
+        code = cli.main(command)
+        sys.stdout and sys.stdout.flush()
+    finally:
+        os._exit(code)
+
+order = json.loads(sys.stdin.buffer.read())
+said = []
+for command in order["commands"]:
+    null = os.open("/dev/null", os.O_RDWR)
+    if order["terminal"]:
+        master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+        ours, theirs = [master], [slave, slave, slave]
+    else:
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        ours, theirs = [out, err], [null, out_end, err_end]
+    pid = os.fork()
+    if pid == 0:
+        speak(command, theirs)
+    for fd in {null, *theirs}:
+        os.close(fd)
+    texts = [*read_all(*ours), b""][:2]
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    said.append([code, *[text.hex() for text in texts]])
+    for fd in ours:
+        os.close(fd)
+print(json.dumps(said))
+"""

@@ -112,7 +112,7 @@ class PassingOutput:
             ready += b"\x1b[0m"
         if not self.blank:
             self.blank = True
-            ready += b"\r\n"
+            ready += b"\n"
         return ready
 
     def restore(self) -> bytes:

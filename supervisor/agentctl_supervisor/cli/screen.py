@@ -36,7 +36,7 @@ class Screen:
 
     def message(self, line: bytes) -> bytes:
         """A line of our own, which stays."""
-        return b"".join((self._clear(), self._passing.interrupt(), line, b"\r\n", self._draw()))
+        return b"".join((self._clear(), self._passing.interrupt(), line, b"\n", self._draw()))
 
     def status(self, line: bytes) -> bytes:
         """Show *line* as the status from now on; an empty one hides it."""
