@@ -10,7 +10,7 @@ from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
 from agentctl_protocol.vocabulary import State
 from agentctl_supervisor.errors import AgentctlError
-from agentctl_supervisor.store.finished_index import FinishedIndex, Summary, summary_of
+from agentctl_supervisor.store.finished_index import FinishedIndex, Summary, created_s, summary_of
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
 
@@ -35,8 +35,9 @@ def listed(
     # Mostly in order, which makes sorting cheap.
     holding = [entry for entry in known.values() if there.get(entry.id) == entry.inode]
     rows: list[Report | Summary] = [*holding] if finished else []
-    unknown = there.keys() - {entry.id for entry in holding}
-    made = [run for run_id in unknown if (run := home.made(run_id)) is not None]
+    for entry in holding:
+        del there[entry.id]
+    made = [run for run_id in there if (run := home.made(run_id)) is not None]
     missing: list[Summary] = []
     for report in _reports(made, on_damaged):
         if report.finished:
@@ -44,7 +45,7 @@ def listed(
         if finished or not report.finished:
             rows.append(report)
     _mend(index, holding, missing)
-    rows.sort(key=attrgetter("created_at"))
+    rows.sort(key=created_s)
     return rows
 
 
@@ -110,6 +111,6 @@ def _with_intent(directory: RunDirectory, report: Report) -> Report:
 def _mend(index: FinishedIndex, holding: list[Summary], missing: list[Summary]) -> None:
     """Add to the index what it lacks; write it anew once it has many lines."""
     if index.lines > _MANY_LINES:
-        index.rewrite(sorted([*holding, *missing], key=attrgetter("created_at")))
+        index.rewrite(sorted([*holding, *missing], key=attrgetter("created_s")))
     else:
         index.add(missing)

@@ -4,7 +4,6 @@ import os
 import pty
 import subprocess
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AgentctlHome
 from agentctl_testkit_held import HeldRun
 
-_NOW = datetime(2026, 1, 2, tzinfo=UTC)
+_NOW = 1_700_000_000.0
 
 
 def _finished(home: AgentctlHome, *names: str) -> list[str]:
@@ -37,24 +36,22 @@ def _index(home: AgentctlHome) -> Path:
 
 
 def _candidate(age_s: float, size: int) -> Candidate:
-    then = _NOW - timedelta(seconds=age_s)
-    return Candidate(
-        Summary(1, f"r-{age_s}", None, None, None, 0, None, then, then, 0, 0, "x"), size
-    )
+    then = _NOW - age_s
+    return Candidate(Summary(1, f"r-{age_s}", None, None, None, 0, None, then, then, "x"), size)
 
 
 @pytest.mark.parametrize(
     ("wanted", "going"),
     [
         (Wanted(), []),
-        (Wanted(before=_NOW - timedelta(seconds=25)), [40, 30]),
+        (Wanted(before_s=_NOW - 25), [40, 30]),
         (Wanted(keep=3), [40]),
         (Wanted(keep=0), [40, 30, 20, 10]),
         (Wanted(keep=9), []),
         (Wanted(max_bytes=250), [40, 30]),
         (Wanted(max_bytes=400), []),
         (Wanted(max_bytes=0), [40, 30, 20, 10]),
-        (Wanted(before=_NOW - timedelta(seconds=35), keep=2, max_bytes=100), [40, 30, 20]),
+        (Wanted(before_s=_NOW - 35, keep=2, max_bytes=100), [40, 30, 20]),
     ],
 )
 def test_a_run_goes_if_any_reason_says_so(wanted: Wanted, going: Sequence[int]) -> None:
@@ -227,6 +224,7 @@ def test_an_entry_does_not_outlive_its_directory(home: AgentctlHome) -> None:
     damaged: list[str] = []
     Client(home.root).listed(finished=True, on_damaged=lambda error: damaged.append(str(error)))
     assert len(damaged) == 1
+    (runs / two / "report").unlink()
 
 
 def test_an_index_of_many_lines_is_written_anew(home: AgentctlHome) -> None:

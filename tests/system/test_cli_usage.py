@@ -98,12 +98,21 @@ def test_help_is_on_stdout_and_fits_80_columns(home: AgentctlHome, words: list[s
     assert max(map(len, done.out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("command", ["run", "stop", "kill", "ps", "show"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("run", "stop", "kill", "rerun", "ps", "show", "logs", "events", "wait", "prune"),
+        "doctor",
+    ],
+)
 def test_help_for_a_command_is_the_same_by_both_ways(home: AgentctlHome, command: str) -> None:
     """`agentctl help X` is `agentctl X --help`."""
     done = home.run("help", command)
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(f"usage: agentctl {command} ")
+    examples = done.out.partition("\nexamples:\n")[2].splitlines()
+    assert len(examples) == 3
+    assert all("agentctl" in line for line in examples)
     assert max(map(len, done.out.splitlines())) <= 80
     assert home.run(command, "--help").out == home.run(command, "-h").out == done.out
 

@@ -25,6 +25,7 @@ from agentctl_supervisor.client import StopOutcome
 
 _THEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 _NOW = _THEN + timedelta(seconds=200)
+_NOW_S = _NOW.timestamp()
 
 
 def _report(**fields: Any) -> Report:
@@ -85,7 +86,7 @@ def test_the_table_fits_80_columns_whatever_is_in_it() -> None:
         result=Result.FAILED,
         reason=Reason.NOT_EXECUTABLE,
     )
-    lines = table([hostile, _STOPPED, _report(name=None, state=State.RUNNING)], _NOW, 80)
+    lines = table([hostile, _STOPPED, _report(name=None, state=State.RUNNING)], _NOW_S, 80)
 
     assert [line.split()[:5] for line in lines[:1]] == [["NAME", "ID", "STATE", "AGE", "COMMAND"]]
     assert len(lines) == 4
@@ -98,10 +99,10 @@ def test_the_table_fits_80_columns_whatever_is_in_it() -> None:
 
 def test_a_row_in_json_has_the_promised_keys() -> None:
     """`ps -o json` is a list of these."""
-    assert list(row(_STOPPED, _NOW)) == [
+    assert list(row(_STOPPED, _NOW_S)) == [
         *("id", "name", "state", "result", "reason", "age_s", "command")
     ]
-    assert row(_STOPPED, _NOW)["age_s"] == 200.0
+    assert row(_STOPPED, _NOW_S)["age_s"] == 200.0
 
 
 def test_the_page_tells_why_it_ended_with_the_evidence() -> None:

@@ -72,8 +72,9 @@ def show_duration(seconds: float) -> str:
 
 def show_age(seconds: float) -> str:
     """*seconds* in a table's column: the biggest unit only."""
-    whole = max(int(seconds), 0)
-    for unit in ("d", "h", "m"):
-        if whole >= _UNITS[unit]:
-            return f"{whole // int(_UNITS[unit])}{unit}"
-    return f"{whole}s"
+    whole = int(seconds)
+    if whole >= 86400:
+        return f"{whole // 86400}d"
+    if whole >= 3600:
+        return f"{whole // 3600}h"
+    return f"{whole // 60}m" if whole >= 60 else f"{max(whole, 0)}s"

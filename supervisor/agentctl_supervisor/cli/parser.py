@@ -2,11 +2,14 @@
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NoReturn
 
 from agentctl_supervisor.errors import UsageError
 
 DURATION: Final = "a DUR is 500ms, 30s, 2m or 1h30m; a bare number is seconds"
+
+_COLUMNS: Final = 78  # two fewer than a terminal has; argparse imports shutil to find out
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,7 +46,7 @@ def command_parser(
         # "--re" must not come to mean something else once there is a second such option.
         allow_abbrev=False,
         add_help=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=_COLUMNS),
     )
     parser.add_argument("-h", "--help", action="store_true", help=argparse.SUPPRESS)
     if formats:

@@ -2,8 +2,8 @@
 
 import argparse
 import os
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
 from agentctl_protocol.report import SCHEMA, Report
 from agentctl_supervisor.cli import tell_error
@@ -21,7 +21,7 @@ from agentctl_supervisor.cli.terminal import (
 from agentctl_supervisor.cli.wording import called, outcome, show_size
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import AgentctlError, UsageError
-from agentctl_supervisor.store.finished_index import Summary
+from agentctl_supervisor.store.finished_index import Summary, ended_s
 from agentctl_supervisor.store.pruning import (
     Candidate,
     Wanted,
@@ -63,8 +63,8 @@ def run(options: argparse.Namespace) -> int:
     """Executes the command."""
     if options.dry_run and options.yes:
         raise UsageError("--dry-run and --yes exclude each other", hint="leave one out")
-    now = datetime.now(UTC)
-    wanted = _wanted(options, now)
+    now_s = time.time()
+    wanted = _wanted(options, now_s)
     home = Home.open(create=False)
     runs = Client().listed(finished=True, on_damaged=tell_error)
     going = chosen(candidates(home, [run for run in runs if run.finished]), wanted)
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         out_json(_told(gone, errors, is_dry))
         return 1 if errors else 0
     for candidate in gone[:_SHOWN]:
-        out(_line(candidate, now))
+        out(_line(candidate, now_s))
     if len(gone) > _SHOWN:
         out(f"and {len(gone) - _SHOWN} more")
     for error in errors:
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if errors else 0
 
 
-def _wanted(options: argparse.Namespace, now: datetime) -> Wanted:
+def _wanted(options: argparse.Namespace, now_s: float) -> Wanted:
     if options.older is None and options.keep is None and options.max_size is None:
         raise UsageError("which runs are to go?", hint="agentctl prune --older 7d, or --keep 100")
     keep = None
@@ -95,13 +95,13 @@ def _wanted(options: argparse.Namespace, now: datetime) -> Wanted:
         if not options.keep.isascii() or not options.keep.isdecimal() or len(options.keep) > 9:
             raise UsageError(f"--keep: not a number of runs: {options.keep[:40]!r}")
         keep = int(options.keep)
-    before = None
+    before_s = None
     if options.older is not None:
-        before = now - timedelta(seconds=parse_duration(options.older, "--older"))
+        before_s = now_s - parse_duration(options.older, "--older")
     max_bytes = None
     if options.max_size is not None:
         max_bytes = parse_size(options.max_size, "--max-size")
-    return Wanted(before, keep, max_bytes)
+    return Wanted(before_s, keep, max_bytes)
 
 
 def _remove(home: Home, going: Sequence[Candidate]) -> tuple[list[Candidate], list[AgentctlError]]:
@@ -117,9 +117,9 @@ def _remove(home: Home, going: Sequence[Candidate]) -> tuple[list[Candidate], li
     return gone, errors
 
 
-def _line(candidate: Candidate, now: datetime) -> str:
+def _line(candidate: Candidate, now_s: float) -> str:
     run: Report | Summary = candidate.run
-    age = show_age((now - (run.ended_at or run.created_at)).total_seconds())
+    age = show_age(now_s - ended_s(run))
     size = show_size(candidate.bytes)
     name = f"  {called(run)}" if run.name else ""
     return clip(f"{run.id}  {age:>4}  {size:>9}  {outcome(run)}{name}", line_width())

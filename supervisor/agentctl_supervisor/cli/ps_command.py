@@ -2,8 +2,8 @@
 
 import argparse
 import gc
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from agentctl_protocol.report import Report
@@ -20,7 +20,7 @@ from agentctl_supervisor.cli.terminal import (
 from agentctl_supervisor.cli.wording import outcome
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import AgentctlError
-from agentctl_supervisor.store.finished_index import Summary
+from agentctl_supervisor.store.finished_index import Summary, created_s
 
 _NAME_COLUMNS: Final = 20
 
@@ -30,14 +30,14 @@ def run(options: argparse.Namespace) -> int:
     gc.disable()  # what is made here is needed to the end; looking for garbage takes a third
     reports = Client().listed(finished=options.all, on_damaged=_warn)
     reports.reverse()  # the newest is what most people look for
-    now = datetime.now(UTC)
+    now_s = time.time()
     if options.format == "json":
-        out_json([row(report, now) for report in reports])
+        out_json([row(report, now_s) for report in reports])
     elif options.ids:
         if reports:
             out("\n".join(report.id for report in reports))
     else:
-        out("\n".join(table(reports, now, line_width())))
+        out("\n".join(table(reports, now_s, line_width())))
     return 0
 
 
@@ -45,7 +45,7 @@ def _warn(error: AgentctlError) -> None:
     say(labelled("warning", str(error)))
 
 
-def row(report: Report | Summary, now: datetime) -> dict[str, Any]:
+def row(report: Report | Summary, now_s: float) -> dict[str, Any]:
     """What is listed of *report* in JSON."""
     return {
         "id": report.id,
@@ -53,17 +53,17 @@ def row(report: Report | Summary, now: datetime) -> dict[str, Any]:
         "state": report.state,
         "result": report.result,
         "reason": report.reason,
-        "age_s": round(_age_s(report, now), 3),
+        "age_s": round(_age_s(report, now_s), 3),
         "command": report.command,
     }
 
 
-def table(reports: Sequence[Report | Summary], now: datetime, columns: int) -> list[str]:
+def table(reports: Sequence[Report | Summary], now_s: float, columns: int) -> list[str]:
     """The lines of the table, none wider than *columns*."""
     names = ["NAME", *(clip(report.name or "-", _NAME_COLUMNS) for report in reports)]
     ids = ["ID", *(report.id for report in reports)]
     states = ["STATE", *(outcome(report) for report in reports)]
-    ages = ["AGE", *(show_age(_age_s(report, now)) for report in reports)]
+    ages = ["AGE", *(show_age(_age_s(report, now_s)) for report in reports)]
     commands = ["COMMAND", *(report.command for report in reports)]
     name, run_id, state, age = (max(map(width, column)) for column in (names, ids, states, ages))
     room = columns - (name + run_id + state + age + 8)
@@ -79,5 +79,5 @@ def pad(text: str, columns: int) -> str:
     return text.ljust(columns) if text.isascii() else text + " " * (columns - width(text))
 
 
-def _age_s(report: Report | Summary, now: datetime) -> float:
-    return max((now - report.created_at).total_seconds(), 0.0)
+def _age_s(report: Report | Summary, now_s: float) -> float:
+    return max(now_s - created_s(report), 0.0)

@@ -10,13 +10,12 @@ was removed, or brought back from a backup, is looked at anew.
 import os
 import zlib
 from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from agentctl_protocol.report import Actor, Report
+from agentctl_protocol.report import Report
 from agentctl_protocol.vocabulary import Reason, Result, State
 
 INDEX_NAME: Final = "finished.v1"
@@ -27,7 +26,10 @@ _FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a list shows of a finished run: fields of its `Report`.  Written down by position."""
+    """What a list shows of a finished run: fields of its `Report`.  Written down by position.
+
+    Moments are seconds since 1970: ten thousand of them are sorted, and told as ages.
+    """
 
     inode: int
     id: str
@@ -36,10 +38,8 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reason: Reason | None
     exit_code: int | None
     signal: int | None
-    created_at: datetime
-    ended_at: datetime | None
-    log_bytes: int
-    survivors: int
+    created_s: float
+    ended_s: float | None
     command: str
 
     @property
@@ -51,11 +51,6 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def finished(self) -> bool:
         """True."""
         return True
-
-    @property
-    def actor(self) -> Actor | None:
-        """Not in the index."""
-        return None
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -72,12 +67,22 @@ def summary_of(report: Report, inode: int) -> Summary:
         reason=report.reason,
         exit_code=report.exit_code,
         signal=report.signal,
-        created_at=report.created_at,
-        ended_at=report.ended_at,
-        log_bytes=report.log.bytes,
-        survivors=report.processes.survivors,
+        created_s=report.created_at.timestamp(),
+        ended_s=None if report.ended_at is None else report.ended_at.timestamp(),
         command=report.command,
     )
+
+
+def created_s(row: Report | Summary) -> float:
+    """When the run was made, in seconds since 1970."""
+    return row.created_s if isinstance(row, Summary) else row.created_at.timestamp()
+
+
+def ended_s(row: Report | Summary) -> float:
+    """When the run ended or, where that is not known, was made; in seconds since 1970."""
+    if isinstance(row, Summary):
+        return row.created_s if row.ended_s is None else row.ended_s
+    return (row.ended_at or row.created_at).timestamp()
 
 
 class FinishedIndex:

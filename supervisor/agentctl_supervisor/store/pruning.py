@@ -9,12 +9,11 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Final, NamedTuple
 
 from agentctl_protocol.report import Report
 from agentctl_supervisor.errors import StateDirectoryError
-from agentctl_supervisor.store.finished_index import Summary
+from agentctl_supervisor.store.finished_index import Summary, ended_s
 from agentctl_supervisor.store.run_directory import Home
 
 _GOING: Final = ".pruned-"
@@ -28,11 +27,11 @@ class Candidate(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Which runs are to go: those that ended before ``before``, all but the newest ``keep``,
+    """Which runs are to go: those that ended before ``before_s``, all but the newest ``keep``,
     the oldest until the rest takes at most ``max_bytes``.  None: not for this reason.
     """
 
-    before: datetime | None = None
+    before_s: float | None = None
     keep: int | None = None
     max_bytes: int | None = None
 
@@ -42,9 +41,8 @@ def chosen(finished: Sequence[Candidate], wanted: Wanted) -> list[Candidate]:
     going = []
     left_bytes = sum(candidate.bytes for candidate in finished)
     for at, candidate in enumerate(finished):
-        ended = candidate.run.ended_at or candidate.run.created_at
         if (
-            (wanted.before is not None and ended < wanted.before)
+            (wanted.before_s is not None and ended_s(candidate.run) < wanted.before_s)
             or (wanted.keep is not None and at < len(finished) - wanted.keep)
             or (wanted.max_bytes is not None and left_bytes > wanted.max_bytes)
         ):
@@ -106,4 +104,4 @@ def clean_up(home: Home) -> None:
 def candidates(home: Home, finished: Iterable[Report | Summary]) -> list[Candidate]:
     """*finished* with their sizes, those that ended first in front."""
     found = [Candidate(run, size_of(home, run.id)) for run in finished]
-    return sorted(found, key=lambda c: (c.run.ended_at or c.run.created_at, c.run.id))
+    return sorted(found, key=lambda one: (ended_s(one.run), one.run.id))

@@ -4,7 +4,6 @@
 `$AGENTCTL_HOME/run`, else in the XDG runtime directory, else below ``/run`` or ``/tmp``.
 """
 
-import hashlib
 import os
 import pwd
 import stat
@@ -77,6 +76,8 @@ def socket_path(environ: Mapping[str, str], name: str) -> str:
     directory = runtime_directory(environ)
     path = directory / name
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        import hashlib
+
         # Told apart by what they stand for, or two homes would share one socket.
         digest = hashlib.blake2b(os.fsencode(directory), digest_size=8).hexdigest()
         directory = _last_resort() / digest
