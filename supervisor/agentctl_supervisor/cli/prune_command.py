@@ -40,9 +40,9 @@ def parser() -> Parser:
     made = command_parser(
         "prune",
         "[OPTIONS]",
-        "Delete finished runs, with their logs and reports; never one that lives. A run\n"
-        "goes if any of the options says so. On a terminal nothing is deleted without\n"
-        "--yes: what would be is listed.",
+        "Delete finished runs, with their logs and reports; never one that lives.\n"
+        "A run goes if any of the options says so. On a terminal nothing is deleted\n"
+        "without --yes: what would be is listed.",
         f"{DURATION}; a SIZE is 500M or 2G.\nexit code: 0, or 1 if a run could not be deleted.",
         examples=(
             "agentctl prune --older 7d",
@@ -53,7 +53,7 @@ def parser() -> Parser:
     add = made.add_argument
     add("--older", metavar="DUR", help="those that ended longer ago than this")
     add("--keep", metavar="N", help="all but the N that ended last")
-    add("--max-size", metavar="SIZE", help="the oldest, until the rest takes no more than this")
+    add("--max-size", metavar="SIZE", help="the oldest, until the rest takes no more")
     add("--dry-run", action="store_true", help="only list them")
     add("--yes", action="store_true", help="delete, on a terminal, too")
     return made
