@@ -7,12 +7,14 @@ about the run that has the longest to go.
 import threading
 import time
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from agentctl_supervisor.cli import status_line, terminal
 from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.onlooker import Onlooker
-from agentctl_supervisor.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from agentctl_supervisor.cli.screen import Screen
 
 _TERMINAL_FD: Final = 2
 _UPDATE_EVERY_S: Final = 0.25
@@ -25,7 +27,7 @@ class Countdown:
     """
 
     def __init__(self) -> None:
-        self._screen = Screen() if terminal.is_terminal(_TERMINAL_FD) else None
+        self._screen = _screen() if terminal.is_terminal(_TERMINAL_FD) else None
         self._lock = threading.Lock()
         self._waits: dict[Narrator, Onlooker] = {}
         self._over = threading.Event()
@@ -99,3 +101,10 @@ class Countdown:
                 list(self._waits.items()), terminal.screen_columns(_TERMINAL_FD), time.monotonic()
             )
         terminal.put(self._screen.status(terminal.status_bytes(line)))
+
+
+def _screen() -> "Screen":
+    # A script that stops runs spends no time on it.
+    from agentctl_supervisor.cli.screen import Screen
+
+    return Screen()

@@ -30,8 +30,8 @@ def hint_after(stops: Sequence[Report]) -> str:
         return ""
     wasted_s = max((s.ladder[-1].at - s.ladder[0].at).total_seconds() for s in stops)
     return (
-        f"each of its last {len(stops)} stops needed SIGKILL; agentctl kill sends it at once"
-        f" and saves {show_duration(wasted_s)}"
+        f"its last {len(stops)} stops all needed SIGKILL; agentctl kill saves"
+        f" {show_duration(wasted_s)}"
     )
 
 

@@ -102,9 +102,10 @@ class LiveView:
         from agentctl_supervisor.cli.sampling import Sampler
 
         began = time.thread_time()
-        sampler = self._sampler or Sampler()
-        sampler.sample(self._run.members())
-        self._sampler = sampler
+        if not self._narrator.phase:  # during a stop nobody asks, and the stop wants the processor
+            sampler = self._sampler or Sampler()
+            sampler.sample(self._run.members())
+            self._sampler = sampler
         # Also before anything is stopped: who gets a signal is known only until it comes.
         self.onlooker.look()
         return time.thread_time() - began

@@ -7,7 +7,6 @@ from typing import Final
 
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_supervisor.cli.terminal import clip, width
-from agentctl_supervisor.processes.process_tree import command_line
 
 _NAMED: Final = 64
 _GLANCE_S: Final = 0.1
@@ -33,6 +32,9 @@ class Onlooker:
 
     def look(self) -> None:
         """Look now.  May take long: the kernel answers for a process when that lets it."""
+        # Here, where nobody waits for it: a stop is asked for before.
+        from agentctl_supervisor.processes.process_tree import command_line
+
         found = self._members()
         named = [command_line(who.pid) for who in found[:_NAMED]]
         self.commands, self.count = tuple(_short(text) for text in named if text), len(found)
@@ -51,11 +53,13 @@ class Onlooker:
 
 
 def _short(command: str) -> str:
-    """*command* without the directories of absolute paths, which are long and say little."""
-    return " ".join(
-        word.rpartition("/")[2] or word if word.startswith("/") else word
-        for word in command.split(" ")
-    )
+    """*command* without the directories of its program and of absolute paths: they say little."""
+    program, *arguments = command.split(" ")
+    return " ".join([_last(program), *(_last(w) if w[:1] == "/" else w for w in arguments)])
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2] or path
 
 
 def names(commands: Sequence[str], columns: int) -> str:

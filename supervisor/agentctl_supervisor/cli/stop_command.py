@@ -18,7 +18,6 @@ from agentctl_protocol.vocabulary import EXIT_OK, EXIT_SURVIVORS
 from agentctl_supervisor.cli import error_lines
 from agentctl_supervisor.cli.countdown import Countdown
 from agentctl_supervisor.cli.durations import parse_duration, show_duration
-from agentctl_supervisor.cli.habits import stop_hint
 from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.onlooker import Onlooker
 from agentctl_supervisor.cli.terminal import labelled, out, out_json, plain, say
@@ -117,9 +116,10 @@ def _end(
     def tell(step: Step) -> None:
         if not order.told:
             return
+        now = time.monotonic()
         if step.step is not None:
             onlooker.glance(step.processes)
-        lines = narrator.lines(step, time.monotonic(), onlooker.commands_of(step.processes))
+        lines = narrator.lines(step, now, onlooker.commands_of(step.processes))
         if lines:
             countdown.say("\n".join(lines))
         countdown.wait(narrator, onlooker)
@@ -166,7 +166,11 @@ def _tell(result: StopOutcome, countdown: Countdown) -> None:
     except OSError:
         # Nobody listens; the other runs are to be stopped all the same.
         sys.stdout = None
-    if not result.already and (hint := stop_hint(result.report, Home.open(create=False))):
+    if result.already or not result.report.ladder:
+        return
+    from agentctl_supervisor.cli.habits import stop_hint
+
+    if hint := stop_hint(result.report, Home.open(create=False)):
         countdown.say(labelled("hint", hint))
 
 
