@@ -58,7 +58,7 @@ def test_during_a_stop_it_counts_down_and_measures_nothing() -> None:
     narrator.line(Step(step=Rung.SIGTERM, processes=1, left_s=2), 100.0)
     view._measure_once()
     assert view._sampler is None
-    line = view.line(200, 100.5)
+    line = view.line(400, 100.5)
     assert line.startswith("demo  SIGTERM, 1.5 s left  1 process: python")
     assert line.endswith("  Ctrl-C kills it")
 
