@@ -116,10 +116,15 @@ class Stop(_Written, frozen=True, tag="stop"):
 
 
 class RungRecord(_Written, frozen=True, tag="rung"):
-    """A step of the ladder was taken now.  ``processes`` were alive just before it."""
+    """A step of the ladder was taken.  ``processes`` were alive just before it.
+
+    ``at_ns``: when, in wall-clock nanoseconds, if somebody else took it while the holder
+    did not answer; 0 is the time of the record.
+    """
 
     step: Rung
     processes: int = 0
+    at_ns: int = 0
 
 
 class Answered(_Written, frozen=True, tag="answered"):
@@ -130,12 +135,16 @@ class Answered(_Written, frozen=True, tag="answered"):
 
 
 class Exit(_Written, frozen=True, tag="exit"):
-    """The agent's process ended.  Neither code nor signal: how is not known."""
+    """The agent's process ended.  Neither code nor signal: how is not known.
+
+    ``left``: how many processes it left behind alive; they were killed then.
+    """
 
     code: int | None = None
     signal: int | None = None
     cpu_s: float = 0.0
     max_rss_bytes: int = 0
+    left: int = 0
     detail: str = ""
 
 
@@ -161,6 +170,16 @@ class End(_Written, frozen=True, tag="end"):
     torn_bytes: int = 0
     dropped_bytes: int = 0
     detail: str = ""
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """What somebody saw who stopped a run in its holder's place; left beside the intent.
+
+    The holder folds it in when the run is over: ``steps`` as they were taken, and ``end``.
+    """
+
+    steps: tuple[RungRecord | Answered, ...]
+    processes: Processes
 
 
 class Lost(_Written, frozen=True, tag="lost"):

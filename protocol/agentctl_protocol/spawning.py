@@ -126,6 +126,7 @@ class Exited(_Packet, frozen=True, tag="exited"):
     """The run's tree is empty, or cannot be emptied.  The last word of a warden.
 
     ``code`` or ``signal`` is the agent's own end; neither is known when init was killed first.
+    ``left``: how many processes were alive when the agent ended, and were killed then.
     ``deadline``: the warden's own timer ended it.  ``blocked_by``: pid of a process outside
     that holds up init's end (a tracer, or a parent of one that joined by setns).
     """
@@ -134,6 +135,7 @@ class Exited(_Packet, frozen=True, tag="exited"):
     signal: int | None = None
     cpu_s: float = 0.0
     max_rss_bytes: int = 0
+    left: int = 0
     deadline: bool = False
     survivors: tuple[ProcessIdentity, ...] = ()
     blocked_by: int | None = None
@@ -172,12 +174,16 @@ class InitReady(_Packet, frozen=True, tag="init_ready"):
 
 
 class AgentExited(_Packet, frozen=True, tag="agent_exited"):
-    """The agent's wait status, as os.waitid gave it; init ends right after."""
+    """The agent's wait status, as os.waitid gave it; init ends right after.
+
+    ``left``: how many processes it leaves behind alive; they are killed now.
+    """
 
     code: int | None = None
     signal: int | None = None
     cpu_s: float = 0.0
     max_rss_bytes: int = 0
+    left: int = 0
 
 
 FromInit: TypeAlias = InitReady | Running | Refused | AgentExited

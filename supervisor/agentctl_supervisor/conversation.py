@@ -55,7 +55,10 @@ class Conversation:
         self._log = log
         self._start = start
         self._greeted = self._broken = False
+        #: Whether there is anybody to talk to is known: it said hello, or never will.
+        self._settled = trio.Event()
         self._cancel: Cancel | None = None
+        self._input_ended = False
         self._on_ask = on_ask
         self._on_said = on_said
         self._on_illegal = on_illegal
@@ -76,7 +79,10 @@ class Conversation:
 
     async def run(self) -> None:
         """Read and send until the channel ends; cancel it to stop."""
-        await self._channel.run()
+        try:
+            await self._channel.run()
+        finally:
+            self._settled.set()
 
     def drain(self) -> None:
         """Read what a dead agent left behind, without waiting."""
@@ -85,6 +91,7 @@ class Conversation:
     def close(self) -> None:
         """Nothing is said any more."""
         self._channel.close()
+        self._settled.set()
 
     def ask_to_end(self, reason: str, deadline_s: float, detail: str) -> None:
         """Send a cancel; an agent that has not said hello yet hears it before its first line."""
@@ -99,11 +106,14 @@ class Conversation:
     async def send_input(self, value: object) -> None:
         """Send one item, and return once the agent has read enough of what was sent before.
 
+        Waits for an agent that has not said hello yet.
+
         Raises:
             LocalProtocolError: *value* is not something that JSON can say.
             trio.BrokenResourceError: the agent takes no input (any more).
         """
         packed = pack_value(value)
+        await self._settled.wait()
         if not self._channel.send(Input(data=packed)):
             raise trio.BrokenResourceError("the agent takes no input")
         self._log.append(InputSent(bytes=len(packed)))
@@ -111,6 +121,7 @@ class Conversation:
 
     def end_input(self) -> None:
         """Tell the agent that no more input follows."""
+        self._input_ended = True
         self._channel.send(InputEnd())
 
     def _heard(self, message: ChildMessage, raw: bytes) -> None:
@@ -122,8 +133,13 @@ class Conversation:
                 return
             case Hello():
                 self._greeted = True
-                # In one write: who hears both runs not a line.
-                self._channel.send(self._start, *([self._cancel] if self._cancel else []))
+                self._settled.set()
+                # In one write: who hears of a cancel with the start runs not a line.
+                self._channel.send(
+                    self._start,
+                    *([InputEnd()] if self._input_ended else []),
+                    *([self._cancel] if self._cancel else []),
+                )
             case CallFinished():
                 self.gate.finish(message.call)
             case Bye():

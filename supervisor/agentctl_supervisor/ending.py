@@ -1,7 +1,14 @@
 """From a warden's last word to the records that say how a run ended.  Pure."""
 
-from agentctl_protocol.records import Exit, Lost, RefusedRecord, Stop, SupervisorRecord
-from agentctl_protocol.report import Actor
+from agentctl_protocol.records import (
+    Exit,
+    Lost,
+    Observed,
+    RefusedRecord,
+    Stop,
+    SupervisorRecord,
+)
+from agentctl_protocol.report import Actor, Processes
 from agentctl_protocol.spawning import Exited, Refused
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Reason, Result
@@ -31,7 +38,7 @@ def how_it_ended(
         case Refused(fault=fault, detail=detail, hint=hint):
             return [RefusedRecord(_REFUSED_REASONS[fault], detail, hint)]
         case Exited() as word:
-            ended = Exit(word.code, word.signal, word.cpu_s, word.max_rss_bytes)
+            ended = Exit(word.code, word.signal, word.cpu_s, word.max_rss_bytes, word.left)
             if stopped:
                 return [ended]
             if word.deadline:
@@ -40,6 +47,24 @@ def how_it_ended(
         case None:
             what = "it could not be ended" if gave_up else "its warden was killed"
             return [Lost(detail=f"{what}: how the agent ended is not known")]
+
+
+def processes_at_end(
+    last_word: Exited | Refused | None,
+    counted: Processes,
+    observed: Observed | None,
+) -> Processes:
+    """The counts of the report: ours, the warden's, and those of whoever acted in our place.
+
+    Whoever ended by itself was there, and what it left behind was there and was killed.
+    """
+    seen, killed = counted.seen, counted.killed
+    if isinstance(last_word, Exited):
+        seen, killed = max(seen, last_word.left + 1), killed + last_word.left
+    if observed is not None:
+        seen = max(seen, observed.processes.seen)
+        killed = max(killed, observed.processes.killed)
+    return Processes(seen=seen, killed=min(killed, seen), survivors=counted.survivors)
 
 
 def end_detail(last_word: Exited | Refused | None) -> str:

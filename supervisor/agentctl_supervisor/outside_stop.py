@@ -9,6 +9,7 @@ The agent cannot be asked to end, since the channel is the supervisor's: the lad
 begins at SIGTERM.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -24,6 +25,7 @@ from agentctl_protocol.records import (
     ContainedRecord,
     Created,
     End,
+    Observed,
     Record,
     RungRecord,
     Stop,
@@ -32,7 +34,7 @@ from agentctl_protocol.records import (
 from agentctl_protocol.report import Actor, Processes, Report, Survivor
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
-from agentctl_supervisor.errors import SupervisorStuckError
+from agentctl_supervisor.errors import StateDirectoryError, SupervisorStuckError
 from agentctl_supervisor.processes import process_tree
 from agentctl_supervisor.store import log_watch
 from agentctl_supervisor.store.log_reader import LogReader
@@ -145,8 +147,21 @@ def stop_from_outside(
         fold.apply(record)
     with _Grip(contained) as grip:
         decided: Seen = (time.time_ns(), stop)
-        report = told(fold, [decided, *grip.climb(plan(contained, wanted), on_step)])
+        seen = grip.climb(plan(contained, wanted), on_step)
+    report = told(fold, [decided, *seen])
+    with contextlib.suppress(StateDirectoryError):  # the holder's report will tell less
+        directory.write_observed(_observed(seen))
     return OutsideStop(report, report.processes.survivors == 0)
+
+
+def _observed(seen: Sequence[Seen]) -> Observed:
+    steps = [
+        msgspec.structs.replace(body, at_ns=time_ns) if isinstance(body, RungRecord) else body
+        for time_ns, body in seen
+        if isinstance(body, RungRecord | Answered)
+    ]
+    (end,) = [body for _, body in seen if isinstance(body, End)]
+    return Observed(tuple(steps), end.processes)
 
 
 class _Grip:

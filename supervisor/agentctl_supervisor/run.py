@@ -20,6 +20,7 @@ from agentctl_protocol.messages import (
 from agentctl_protocol.records import (
     ContainedRecord,
     End,
+    Observed,
     Output,
     Record,
     Started,
@@ -31,7 +32,7 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import KILL_AT_ONCE, Containment, Reason, Result
 from agentctl_supervisor.climb import Climb
 from agentctl_supervisor.conversation import STOPPING, Conversation
-from agentctl_supervisor.ending import end_detail, how_it_ended
+from agentctl_supervisor.ending import end_detail, how_it_ended, processes_at_end
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, StateDirectoryError
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.ladder import (
@@ -79,6 +80,7 @@ class Run:
         self._launching = trio.CancelScope()
         self._log = log
         log.on_full = self._disk_full
+        log.on_intent = self._obey_intent
         self._conversation = Conversation(
             plumbing.channel,
             log,
@@ -434,11 +436,11 @@ class Run:
         survivors = self._survivors()
         if not survivors:
             self._climb.happen(TreeEmpty())
+        observed = self._observed_by_others()
+        counted = Processes(len(self._climb.seen), self._climb.killed, len(survivors))
         self._log.decide(
             End(
-                processes=Processes(
-                    seen=len(self._climb.seen), killed=self._climb.killed, survivors=len(survivors)
-                ),
+                processes=processes_at_end(self._last_word, counted, observed),
                 survivors=tuple(survivors),
                 torn_bytes=self._conversation.torn_bytes,
                 dropped_bytes=self._log.dropped_bytes,
@@ -452,6 +454,24 @@ class Run:
         self._under_way.set()
         self._finished.set()
         self._climb.finish()
+
+    def _observed_by_others(self) -> Observed | None:
+        """What was done in our place while we did not answer; its steps are written down now."""
+        stop = self._log.fold.stop
+        if stop is None or not stop.intent or self._climb.begun:
+            return None
+        observed = self._log.observed()
+        for step in observed.steps if observed else ():
+            self._log.append(step)
+        return observed
+
+    def _obey_intent(self, stop: Stop) -> None:
+        # Whoever left it has begun, and may not have come to the end.
+        if not self._tree_ended.is_set():
+            self._conversation.gate.close(STOPPING)
+            self._climb.happen(
+                StopWanted(stop.grace_s, stop.term_grace_s, stop.kill, self._conversation.can_hear)
+            )
 
     def _store_report(self) -> None:
         # Without room for it, it is made from the log by whoever looks.

@@ -17,6 +17,7 @@ import trio
 from agentctl_protocol.messages import CallFinished, Events
 from agentctl_protocol.records import (
     ChildRecord,
+    Observed,
     Output,
     Record,
     RecordBody,
@@ -61,6 +62,7 @@ class RunLog:
         self._directory = directory
         self._writer = LogWriter(directory.path, directory.id)
         self.on_full: Callable[[], None] = _nothing
+        self.on_intent: Callable[[Stop], None] = lambda _: None
         self._full = False
         self._child_events = 0
         self._looked_ns = time.monotonic_ns()
@@ -141,6 +143,14 @@ class RunLog:
         if intent is not None:
             stop = msgspec.structs.replace(intent, intent=True)
             self._append(stop, _encode(stop), By.SUPERVISOR)
+            self.on_intent(stop)
+
+    def observed(self) -> Observed | None:
+        """What somebody saw who stopped the run in our place."""
+        try:
+            return self._directory.read_observed()
+        except DamagedRunError:
+            return None
 
     def _append(self, body: RecordBody, raw: bytes, by: By) -> None:
         if self._closed:

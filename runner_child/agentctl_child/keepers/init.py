@@ -28,6 +28,7 @@ from agentctl_child.keepers.death_chain import DeathChain
 from agentctl_child.keepers.failpoints import reach
 from agentctl_child.keepers.reaping import Reaper
 from agentctl_child.keepers.refusal import CannotStartError, refused_by_system, refused_namespace
+from agentctl_child.keepers.sweep import living
 from agentctl_child.sandbox import descriptors, mounts, namespaces, prctl, signals
 from agentctl_protocol.spawning import (
     Deadline,
@@ -97,6 +98,11 @@ def _say(words: socket.socket, data: bytes) -> None:
         words.send(data, socket.MSG_DONTWAIT)
 
 
+def _others() -> int:
+    """How many processes but ourselves are alive in the namespace."""
+    return living(int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
+
+
 class _Init:
     def __init__(self, task: InitTask) -> None:
         self.task = task
@@ -113,7 +119,7 @@ class _Init:
         reach("init:confined")
         agent = self._start_agent(layers)
         reach("init:forked")
-        self._look_after(Reaper(agent))
+        self._look_after(Reaper(agent, _others))
 
     def _set_up(self) -> tuple[str, ...]:
         task = self.task

@@ -1,6 +1,7 @@
 """Collecting the dead: every orphan of a run is adopted by init or, in the fallback, the warden."""
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 from agentctl_protocol.spawning import AgentExited
@@ -13,12 +14,14 @@ _BATCH: Final = 256
 class Reaper:
     """Reaps the children of this process and keeps account of them.
 
+    ``living``: counts the processes of the run that are alive, when the agent has ended.
     ``end`` is the agent's own end; ``cpu_s`` and ``max_rss_bytes`` are of all that was
     reaped so far, with their own reaped descendants.
     """
 
-    def __init__(self, agent: int) -> None:
+    def __init__(self, agent: int, living: Callable[[], int]) -> None:
         self.agent = agent
+        self._living = living
         self.end: AgentExited | None = None
         self.childless = False
         self.cpu_s = 0.0
@@ -47,5 +50,6 @@ class Reaper:
                     signal=-code if code < 0 else None,
                     cpu_s=usage.ru_utime + usage.ru_stime,
                     max_rss_bytes=usage.ru_maxrss * 1024,
+                    left=self._living(),
                 )
         return True

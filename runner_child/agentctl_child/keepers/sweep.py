@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, Self
 
 import msgspec
@@ -27,6 +27,7 @@ from agentctl_protocol.spawning import ProcessIdentity
 PATIENCE_S: Final = 10.0
 #: A tracer inside can take a SIGSTOP from its tracee; then it is killed unstopped.
 _MOST_STOP_PASSES: Final = 50
+_MOST_COUNTED: Final = 1000
 _WAIT_S: Final = 0.02
 
 
@@ -40,6 +41,17 @@ def children_of(pid: int) -> list[int]:
     except (FileNotFoundError, ProcessLookupError):
         pass
     return children
+
+
+def living(pids: Iterable[int]) -> int:
+    """How many of *pids* are alive; at the thousandth it stops counting."""
+    found = 0
+    for pid in pids:
+        stat = pidfd.read_stat(pid)
+        found += stat is not None and stat.alive
+        if found >= _MOST_COUNTED:
+            break
+    return found
 
 
 def descendants(root: int, keep: Collection[int] = ()) -> Iterator[int]:

@@ -8,7 +8,7 @@ import os
 import signal
 
 from agentctl_child.keepers.reaping import Reaper
-from agentctl_child.keepers.sweep import signal_all, sweep
+from agentctl_child.keepers.sweep import descendants, living, signal_all, sweep
 from agentctl_child.keepers.tree import Remains
 from agentctl_child.sandbox import pidfd, signals
 from agentctl_child.sandbox.cgroup import kill_cgroup
@@ -25,7 +25,7 @@ class SweptTree:
     def __init__(self, pid: int, agent: int, children: int, cgroup: int | None) -> None:
         self.root = pidfd.identity_of(pid)
         self.root_pidfd = agent
-        self._reaper = Reaper(pid)
+        self._reaper = Reaper(pid, lambda: living(descendants(os.getpid())))
         self._children = children
         self._cgroup = cgroup
         self._announced = self._end_told = False

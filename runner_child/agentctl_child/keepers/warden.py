@@ -266,6 +266,7 @@ class _Warden:
             signal=end.signal,
             cpu_s=remains.cpu_s,
             max_rss_bytes=remains.max_rss_bytes,
+            left=end.left,
             # Init's own timer fires when this process was stopped for as long.
             deadline=self.deadline or (unexplained and self.timer.has_fired),
             survivors=remains.survivors,

@@ -320,7 +320,7 @@ class Fold:
     def _on_rung(self, body: RungRecord, time_ns: int) -> None:
         self._seen = max(self._seen, body.processes)
         if len(self._ladder) < MAX_RUNGS:
-            self._ladder.append(LadderStep(body.step, _time(time_ns)))
+            self._ladder.append(LadderStep(body.step, _time(body.at_ns or time_ns)))
 
     def _on_answered(self, body: Answered, _: int) -> None:
         for at in reversed(range(len(self._ladder))):

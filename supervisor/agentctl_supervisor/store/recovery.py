@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from agentctl_protocol.records import End, Lost, Record, Stop, SupervisorRecord
+from agentctl_protocol.records import End, Lost, Observed, Record, Stop, SupervisorRecord
 from agentctl_protocol.report import Processes, Report
 from agentctl_protocol.vocabulary import By
 from agentctl_supervisor.errors import DamagedRunError, LogFullError, StateDirectoryError
@@ -109,13 +109,18 @@ def _finish(directory: RunDirectory) -> Report:
     damaged = reader.damaged
     intent = _read_intent(directory, damaged)
     leftovers = end_leftovers(fold.created, fold.contained, directory.id)
-    missing = missing_records(fold, intent, leftovers, reader.torn_bytes)
+    observed = _read_observed(directory) if intent is not None else None
+    missing = missing_records(fold, intent, leftovers, reader.torn_bytes, observed)
     log_bytes = _append(directory, fold, missing, reader)
     return fold.report(log_bytes=log_bytes, damaged=damaged)
 
 
 def missing_records(
-    fold: Fold, intent: Stop | None, leftovers: Leftovers, torn_bytes: int
+    fold: Fold,
+    intent: Stop | None,
+    leftovers: Leftovers,
+    torn_bytes: int,
+    observed: Observed | None = None,
 ) -> list[SupervisorRecord]:
     """What a log lacks whose writer died, in order.  Pure."""
     missing: list[SupervisorRecord] = []
@@ -123,11 +128,16 @@ def missing_records(
         missing.append(msgspec.structs.replace(intent, intent=True))
     elif fold.decided is None:
         missing.append(Lost(detail=_what_is_known(fold, leftovers)))
+    seen, killed = max(fold.processes_seen, leftovers.seen), leftovers.killed
+    if observed is not None:
+        missing.extend(observed.steps)
+        seen = max(seen, observed.processes.seen)
+        killed = max(killed, observed.processes.killed)
     missing.append(
         End(
             processes=Processes(
-                seen=max(fold.processes_seen, leftovers.seen),
-                killed=leftovers.killed,
+                seen=seen,
+                killed=killed,
                 survivors=len(leftovers.survivors),
             ),
             survivors=leftovers.survivors,
@@ -163,6 +173,13 @@ def _append(
         return reader.bytes
     writer.close()
     return writer.size
+
+
+def _read_observed(directory: RunDirectory) -> Observed | None:
+    try:
+        return directory.read_observed()
+    except DamagedRunError:  # it only tells how the stop went
+        return None
 
 
 def _read_intent(directory: RunDirectory, damaged: list[str]) -> Stop | None:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from agentctl_protocol.records import Stop
+from agentctl_protocol.records import Observed, Stop
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec, is_run_id
 from agentctl_supervisor.errors import (
@@ -116,6 +116,22 @@ class RunDirectory:
         """
         return read_json(self.path / "intent", Stop, INTENT_BYTES)
 
+    def read_observed(self) -> Observed | None:
+        """What was seen by whoever carried out the intent, or None.
+
+        Raises:
+            DamagedRunError: it is not readable.
+        """
+        return read_json(self.path / "observed", Observed, INTENT_BYTES)
+
+    def write_observed(self, observed: Observed) -> bool:
+        """Leave what was seen of a stop for the holder; False if there is something already.
+
+        Raises:
+            StateDirectoryError: it cannot be written.
+        """
+        return self._write("observed", observed)
+
     def write_intent(self, stop: Stop) -> bool:
         """Leave *stop* for the holder; False if there is an intent.  Blocks until it is on disk.
 
@@ -154,7 +170,7 @@ class RunDirectory:
         """Whether somebody alive, perhaps we, holds the run's lock."""
         return self._lock.is_held()
 
-    def _write(self, name: str, value: Report | Stop) -> bool:
+    def _write(self, name: str, value: Report | Stop | Observed) -> bool:
         path = self.path / name
         try:
             return write_new_json(path, value)
