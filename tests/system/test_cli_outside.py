@@ -134,11 +134,15 @@ def test_a_frozen_supervisor_holds_up_no_stop(
 
     frozen.send_signal(signal.SIGCONT)
     frozen.communicate(timeout=20)
-    # The last rungs were seen by the client only, so that the supervisor cannot tell which it was.
-    assert frozen.returncode in (137, 143)
     report = home.run("show", "demo", "-o", "json").json()
     assert (report["result"], report["reason"]) == ("stopped", "user")
     assert "(frozen)" in report["detail"]
+    # What the client did and saw has become the report's evidence.
+    rungs = [step["step"] for step in report["ladder"]]
+    assert rungs[-1] in ("sigterm", "sigkill")
+    assert frozen.returncode == (137 if rungs[-1] == "sigkill" else 143)
+    assert report["processes"]["seen"] >= 1
+    assert report["processes"]["survivors"] == 0
     records = [record.body for record in LogReader(home.root / "runs" / report["id"])]
     (stop,) = [body for body in records if isinstance(body, Stop)]
     assert stop.intent
