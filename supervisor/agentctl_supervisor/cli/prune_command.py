@@ -43,7 +43,9 @@ def parser() -> Parser:
         "Delete finished runs, with their logs and reports; never one that lives.\n"
         "A run goes if any of the options says so. On a terminal nothing is deleted\n"
         "without --yes: what would be is listed.",
-        f"{DURATION}; a SIZE is 500M or 2G.\nexit code: 0, or 1 if a run could not be deleted.",
+        f"{DURATION}.\n"
+        "a SIZE is 500M or 2G; a bare number is bytes.\n"
+        "exit code: 0, or 1 if a run could not be deleted.",
         examples=(
             "agentctl prune --older 7d",
             "agentctl prune --keep 100 --max-size 2G --yes",
