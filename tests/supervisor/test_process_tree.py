@@ -302,9 +302,9 @@ def test_what_carries_the_run_id_is_found_without_keepers() -> None:
 
 def test_the_module_needs_neither_trio_nor_psutil() -> None:
     """The command that stops a run loads it."""
-    modules = "event_log, log_reader, process_tree, reconcile, recovery, run_directory"
     program = (
-        f"import sys; from agentctl_supervisor import {modules};"
+        "import sys; from agentctl_supervisor.processes import process_tree;"
+        "from agentctl_supervisor.store import log_reader, recovery, run_directory;"
         "print({'trio', 'psutil'} & {name.split('.')[0] for name in sys.modules})"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

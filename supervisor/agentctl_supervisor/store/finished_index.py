@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from agentctl_protocol.errors import UNREADABLE
 from agentctl_protocol.report import Report
 from agentctl_protocol.vocabulary import Reason, Result, State
 
@@ -110,7 +111,7 @@ class FinishedIndex:
             try:
                 if int(line[:8], 16) == zlib.crc32(body := line[8:]):
                     entries.update((entry.id, entry) for entry in _decode(body))
-            except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+            except (ValueError, *UNREADABLE):
                 continue
         return entries
 

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from agentctl_protocol.errors import UNREADABLE
 from agentctl_supervisor.errors import DamagedRunError
 
 _T = TypeVar("_T")
@@ -41,7 +42,7 @@ def read_json(path: Path, kind: type[_T], max_bytes: int) -> _T | None:
         raise _damaged(path, f"longer than {max_bytes:,} bytes")
     try:
         return decode_json(data, kind)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, *UNREADABLE) as error:
         raise _damaged(path, " ".join(str(error).split())[:200] or type(error).__name__) from None
 
 
@@ -106,7 +107,7 @@ def decode_json(data: bytes, kind: type[_T]) -> _T:
     """The *kind* that `encode_json` made *data* of.
 
     Raises:
-        ValueError, RecursionError: it is something else.
+        ValueError, UNREADABLE: it is something else.
     """
     try:
         return msgspec.json.decode(data, type=kind)

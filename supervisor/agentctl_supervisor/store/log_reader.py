@@ -18,6 +18,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from agentctl_protocol.errors import UNREADABLE
 from agentctl_protocol.messages import Events
 from agentctl_protocol.records import (
     FORMAT_VERSION,
@@ -177,7 +178,7 @@ class LogReader:
         try:
             known_by = _BY[by]
             decoded = decode_body(known_by, body)
-        except (IndexError, ValueError, RecursionError) as error:
+        except (IndexError, *UNREADABLE) as error:
             # A right checksum over what is no record: not a disk's doing.
             why = " ".join(str(error).split())[:100]
             self.note(f"segment {segment}: at offset {offset:,} record {seq} is unreadable: {why}")
