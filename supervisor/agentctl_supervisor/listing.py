@@ -1,7 +1,6 @@
 """What is known of runs now, for those who look at many of them at once."""
 
 from collections.abc import Callable, Iterator
-from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -111,6 +110,7 @@ def _with_intent(directory: RunDirectory, report: Report) -> Report:
 def _mend(index: FinishedIndex, holding: list[Summary], missing: list[Summary]) -> None:
     """Add to the index what it lacks; write it anew once it has many lines."""
     if index.lines > _MANY_LINES:
-        index.rewrite(sorted([*holding, *missing], key=attrgetter("created_s")))
+        missing = [*holding, *missing]
+        index.rewrite(sorted(missing, key=created_s))
     else:
-        index.add(missing)
+        index.add(sorted(missing, key=created_s))

@@ -60,23 +60,30 @@ def row(report: Report | Summary, now_s: float) -> dict[str, Any]:
 
 def table(reports: Sequence[Report | Summary], now_s: float, columns: int) -> list[str]:
     """The lines of the table, none wider than *columns*."""
-    names = ["NAME", *(clip(report.name or "-", _NAME_COLUMNS) for report in reports)]
-    ids = ["ID", *(report.id for report in reports)]
-    states = ["STATE", *(outcome(report) for report in reports)]
-    ages = ["AGE", *(show_age(_age_s(report, now_s)) for report in reports)]
-    commands = ["COMMAND", *(report.command for report in reports)]
-    name, run_id, state, age = (max(map(width, column)) for column in (names, ids, states, ages))
-    room = columns - (name + run_id + state + age + 8)
-    lines = []
-    for n, i, s, a, c in zip(names, ids, states, ages, commands, strict=True):
-        left = f"{pad(n, name)}  {pad(i, run_id)}  {pad(s, state)}  {a.rjust(age)}"
-        lines.append(f"{left}  {clip(c, room)}".rstrip())
-    return lines
+    ages = [show_age(_age_s(report, now_s)) for report in reports]
+    longest_age = max(map(len, ("AGE", *ages)))
+    cells = (
+        _padded(["NAME", *(clip(report.name or "-", _NAME_COLUMNS) for report in reports)]),
+        _padded(["ID", *(report.id for report in reports)]),
+        _padded(["STATE", *(outcome(report) for report in reports)]),
+        [age.rjust(longest_age) for age in ("AGE", *ages)],
+    )
+    left = ["  ".join(row) for row in zip(*cells, strict=True)]
+    room = columns - width(left[0]) - 2
+    commands = ("COMMAND", *(report.command for report in reports))
+    return [
+        f"{front}  {clip(command, room)}".rstrip()
+        for front, command in zip(left, commands, strict=True)
+    ]
 
 
-def pad(text: str, columns: int) -> str:
-    """*text*, which is plain, with spaces behind it up to *columns*."""
-    return text.ljust(columns) if text.isascii() else text + " " * (columns - width(text))
+def _padded(cells: list[str]) -> list[str]:
+    """*cells*, which are plain, made as wide as the widest."""
+    if "".join(cells).isascii():
+        widest = max(map(len, cells))
+        return [cell.ljust(widest) for cell in cells]
+    widest = max(map(width, cells))
+    return [cell + " " * (widest - width(cell)) for cell in cells]
 
 
 def _age_s(report: Report | Summary, now_s: float) -> float:
