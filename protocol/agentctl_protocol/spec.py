@@ -162,7 +162,7 @@ def check_name(name: str) -> str:
         shown = name if len(name) <= 40 else name[:40] + "..."
         raise SpecError(
             f"not a run name: {shown!r}",
-            "up to 63 letters, digits, '_', '-' or '.', the first neither '-' nor '.'",
+            "1 to 63 letters, digits, '_', '-' or '.', the first neither '-' nor '.'",
         )
     return name
 

@@ -30,18 +30,19 @@ def runs(home: AgentctlHome, marker: str) -> Iterator[Foregrounds]:
 
 def test_a_terminal_counts_down_and_a_habit_is_told(home: AgentctlHome, runs: Foregrounds) -> None:
     """Phase, seconds left and names; the second stop that needed SIGKILL tells how to save time."""
-    first = runs.up(_TWO, "--name", "demo", "--term-grace", "1s")
+    first = runs.up(_TWO, "--name", "demo", "--term-grace", "1.5s")
     with Terminal(home.argv("stop", "demo"), home.environment) as terminal:
         assert terminal.finish() == 0
     first.communicate()
     shown = re.findall(
-        rb"\x1b\[2m(demo  SIGTERM, 0\.\d s left  [^\x1b]*)\x1b\[0m\x1b\[J\r", terminal.transcript
+        rb"\x1b\[2m(demo  SIGTERM, [01]\.\d s left  [^\x1b]*)\x1b\[0m\x1b\[J\r", terminal.transcript
     )
-    assert 1 <= len(shown) <= 5
+    assert 1 <= len(shown) <= 6
     assert any(b"sleep 61" in line and b"sh -c trap" in line for line in shown)
     lines = terminal.shown.lines()
-    assert lines[0] == "demo: no channel to ask by; SIGTERM to 2 processes, waiting up to 1.0 s:"
-    assert "sleep 61" in lines[1]
+    assert lines[0].startswith(
+        "demo: no channel to ask by; SIGTERM to 2 processes, waiting up to 1.5 s"
+    )
     assert lines[-1].startswith("demo: stopped by uid ")
     assert lines[-1].endswith("s, 2 of 2 processes gone")
     assert terminal.shown.is_as_new()
@@ -49,11 +50,13 @@ def test_a_terminal_counts_down_and_a_habit_is_told(home: AgentctlHome, runs: Fo
     second = runs.up(_TWO, "--name", "demo", "--term-grace", "300ms")
     done = home.run("stop", "demo")
     second.communicate()
-    sigterm, names_, sigkill, *_, hint = done.err.splitlines()
+    # Whoever looks too late, on a slow machine, names nobody rather than somebody else.
+    named = [line for line in done.err.splitlines() if line.startswith("  ")]
+    assert all("sleep 61" in line for line in named)
+    sigterm, sigkill, hint = (line for line in done.err.splitlines() if line not in named)
     assert sigterm.startswith("demo: no channel to ask by; SIGTERM to 2 processes, ")
-    assert names_.startswith("  ")
-    assert "sleep 61" in names_
-    assert sigkill.startswith("demo: no answer after 0.3 s; SIGKILL to 2 processes")
+    assert sigkill.startswith("demo: no answer after 0.")
+    assert "; SIGKILL to 2 processes" in sigkill
     assert re.fullmatch(
         r"hint: its last 2 stops all needed SIGKILL; agentctl kill saves 1\.\d s",
         hint,

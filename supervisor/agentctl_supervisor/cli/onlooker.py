@@ -9,7 +9,7 @@ from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_supervisor.cli.terminal import clip, width
 
 _NAMED: Final = 64
-_GLANCE_S: Final = 0.1
+_GLANCE_S: Final = 0.2
 _SHORTEST: Final = 12
 _CLIPPED_TO: Final = (200, 48, 32, 24, 16, _SHORTEST)
 """Columns for each of several names: as many as let all of them fit."""
@@ -40,9 +40,11 @@ class Onlooker:
         self.commands, self.count = tuple(_short(text) for text in named if text), len(found)
 
     def glance(self, count: int) -> None:
-        """Look, unless it is known who *count* are, but be back within a tenth of a second."""
+        """Look, unless it is known who *count* are, but be back within a fifth of a second."""
         if count == self.count:
             return
+        from agentctl_supervisor.processes import process_tree  # noqa: F401 - not in that time
+
         thread = Thread(target=self.look, daemon=True)
         thread.start()
         thread.join(_GLANCE_S)
