@@ -70,7 +70,8 @@ class Keepers:
         if self.contained is not None and self.contained.containment is Containment.PID_NAMESPACE:
             # When init of a pid namespace dies, the kernel kills all others (pid_namespaces(7)).
             _signal(self._root_fd, signal.SIGKILL)
-            self._root_watched.set()
+            if self._root_fd >= 0:  # the kernel drops it where we are out of descriptors
+                self._root_watched.set()
 
     def limit_life(self, after_s: float) -> None:
         """Have the warden kill the run by itself in *after_s* seconds, whatever becomes of us."""

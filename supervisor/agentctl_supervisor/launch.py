@@ -26,26 +26,33 @@ def working_directory(spec: RunSpec) -> str:
         ) from None
 
 
-def launch_of(
-    spec: RunSpec, run_id: str, containment: Containment, environ: Mapping[str, str]
-) -> Launch:
-    """What the warden of *run_id* is told.  Times out at its own limit plus both graces."""
+def launch_of(spec: RunSpec, run_id: str, environ: Mapping[str, str]) -> Launch:
+    """What the warden of *run_id* is told, with the strongest containment.
+
+    Times out at its own limit plus both graces.
+
+    Raises:
+        SpecError: an argument, a path or the environment is no text that Linux could take.
+    """
     env = spec.env if spec.env is not None else environ
     deadline_s = None
     if spec.time_s is not None:
         deadline_s = spec.time_s + spec.grace_s + spec.term_grace_s
-    return Launch(
-        run=run_id,
-        sandbox=spec.sandbox,
-        containment=containment,
-        env={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
-        cwd=os.fsencode(working_directory(spec)),
-        argv=tuple(os.fsencode(argument) for argument in spec.argv or ()),
-        target=spec.target or "",
-        python=b"" if spec.python is None else os.fsencode(spec.python),
-        deadline_s=deadline_s,
-        sealed=spec.sandbox is not Sandbox.NONE,
-    )
+    try:
+        return Launch(
+            run=run_id,
+            sandbox=spec.sandbox,
+            containment=Containment.PID_NAMESPACE,
+            env={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+            cwd=os.fsencode(working_directory(spec)),
+            argv=tuple(os.fsencode(argument) for argument in spec.argv or ()),
+            target=spec.target or "",
+            python=b"" if spec.python is None else os.fsencode(spec.python),
+            deadline_s=deadline_s,
+            sealed=spec.sandbox is not Sandbox.NONE,
+        )
+    except UnicodeEncodeError:  # whose text may be a secret of the environment
+        raise SpecError("an argument, a path or a variable cannot be encoded") from None
 
 
 def start_of(spec: RunSpec, run_id: str, environ: Mapping[str, str]) -> Start:
@@ -68,7 +75,7 @@ def start_of(spec: RunSpec, run_id: str, environ: Mapping[str, str]) -> Start:
 
 
 def _python_path(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
-    """What ``python`` itself would add: the agent's interpreter is isolated (``-I``) and does not."""
+    """What ``python`` itself would add; the agent's interpreter, isolated (``-I``), does not."""
     env = spec.env if spec.env is not None else environ
     paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     if spec.python is None and site.ENABLE_USER_SITE:

@@ -35,6 +35,8 @@ class SpawnerProcess:
         self.pidfd: Final = started.pidfd
         self._started: Final = started
         self._closed = False
+        # Two tasks may not wait for one descriptor, and a burst of runs fills the socket.
+        self._sending = trio.Lock()
 
     def __repr__(self) -> str:
         return f"<SpawnerProcess {self.pid}>"
@@ -60,9 +62,12 @@ class SpawnerProcess:
         """Have it fork the warden of a run.  *fds* stay ours to close.
 
         Raises:
-            SpawnError: it is dead, or cannot be reached.
+            SpawnError: it is dead or cannot be reached, or we are out of descriptors.
         """
-        memfd = _sealed(pack(launch))
+        try:
+            memfd = _sealed(pack(launch))
+        except OSError as error:
+            raise SpawnError(f"cannot start a run: {error.strerror}", "see `ulimit -n`") from None
         try:
             sent = [memfd, *fds, *([] if cgroup_fd is None else [cgroup_fd])]
             packet = pack(
@@ -70,17 +75,21 @@ class SpawnerProcess:
                     run=launch.run, containment=launch.containment, cgroup=cgroup_fd is not None
                 )
             )
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", sent))
-            while True:
-                try:
-                    self._socket.sendmsg([packet], [rights])
-                    return
-                except BlockingIOError:
+            async with self._sending:
+                while not self._send(packet, sent):
                     await trio.lowlevel.wait_writable(self._socket)
         except OSError as error:
             raise SpawnError(f"the process that starts runs is gone: {error.strerror}") from None
         finally:
             os.close(memfd)
+
+    def _send(self, packet: bytes, fds: Sequence[int]) -> bool:
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+        try:
+            self._socket.sendmsg([packet], [rights])
+        except BlockingIOError:
+            return False
+        return True
 
     async def wait_dead(self) -> None:
         """Return once it is dead."""

@@ -10,12 +10,13 @@ import msgspec
 import trio
 
 from agentctl_protocol.records import Created
+from agentctl_protocol.spawning import Launch
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Sandbox
 from agentctl_supervisor.control_server import ControlServer
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, SupervisorGoneError
 from agentctl_supervisor.keepers import Keepers
-from agentctl_supervisor.launch import launch_of, start_of, working_directory
+from agentctl_supervisor.launch import launch_of, start_of
 from agentctl_supervisor.output_pump import OnOutput
 from agentctl_supervisor.plumbing import TheirEnds, lay
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
@@ -133,18 +134,21 @@ class Supervisor:
             SpawnError, StateDirectoryError: this supervisor cannot start or keep a run now.
         """
         spec.checked()
-        working_directory(spec)
         if self._closing:
             raise SupervisorGoneError("this supervisor is ending: it starts no more runs")
-        run, theirs = self._make_run(spec, on_output)
+        run, launch, theirs = self._make_run(spec, on_output)
         self._runs[run.id] = run
-        self._nursery.start_soon(self._live, run, theirs)
+        self._nursery.start_soon(self._live, run, launch, theirs)
         return run
 
-    def _make_run(self, spec: RunSpec, on_output: OnOutput | None) -> tuple[Run, TheirEnds]:
+    def _make_run(self, spec: RunSpec, on_output: OnOutput | None) -> tuple[Run, Launch, TheirEnds]:
         directory = self.home.create_run(spec.stored())
         with contextlib.ExitStack() as undo:
             undo.callback(directory.discard)
+            # Now, and not when a spawner is ready: the environment and the directory are ours,
+            # and may change meanwhile.
+            launch = launch_of(spec, directory.id, os.environ)
+            start = start_of(spec, directory.id, os.environ)
             try:
                 plumbing, theirs = lay(spec.stdin)
             except OSError as error:
@@ -169,25 +173,25 @@ class Supervisor:
                 log=log,
                 plumbing=plumbing,
                 keepers=Keepers(plumbing.status, make_run_cgroup(directory.id)),
-                start=start_of(spec, directory.id, os.environ),
+                start=start,
                 on_output=on_output,
             )
             undo.pop_all()
-        return run, theirs
+        return run, launch, theirs
 
-    async def _live(self, run: Run, theirs: TheirEnds) -> None:
+    async def _live(self, run: Run, launch: Launch, theirs: TheirEnds) -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(self._runs.pop, run.id)
-            await run.live(functools.partial(self._launch, run, theirs, stack), self._sweep)
+            await run.live(functools.partial(self._launch, run, launch, theirs, stack), self._sweep)
 
     async def _launch(
-        self, run: Run, theirs: TheirEnds, stack: contextlib.ExitStack
+        self, run: Run, launch: Launch, theirs: TheirEnds, stack: contextlib.ExitStack
     ) -> SpawnerProcess:
         """Have *run* started; *stack* undoes at its end what it was given for its life."""
         with contextlib.closing(theirs):
             spawner = await self._spawners.ready()
             containment = _containment(run.spec, spawner, os.environ.get(CONTAINMENT_VARIABLE))
-            launch = launch_of(run.spec, run.id, containment, os.environ)
+            launch = msgspec.structs.replace(launch, containment=containment)
             if os.geteuid() == 0 and containment is Containment.SUBREAPER and launch.sealed:
                 uid = self._own_uids.take()
                 stack.callback(self._own_uids.give_back, uid)
