@@ -56,7 +56,7 @@ from agentctl_testkit_pty import Emulator, Transcript, transcripts
 
 _GOLDEN: Final = Path(__file__).with_name("golden")
 _THEN_NS: Final = 1_767_323_045_000_000_000  # 2026-01-02 03:04:05 UTC
-_STATUS: Final = re.compile(rb"\x1b\[2m[^\x1b]*\x1b\[0m\x1b\[J\r(\r\x1b\[J)?")
+_STATUS: Final = re.compile(rb"\x1b\[2m[^\x1b]*\x1b\[0m\x1b\[K\r(\r\x1b\[J)?")
 """A status line and how it is taken away: whether there is one is a question of speed."""
 _FROM_CHILD: Final = (Ask, CallFinished, ErrorMessage, Events, ResultMessage)
 _LAYERS: Final = ("pid namespace", "mount namespace", "read-only /proc", "no new privileges")

@@ -35,7 +35,7 @@ def test_a_terminal_counts_down_and_a_habit_is_told(home: AgentctlHome, runs: Fo
         assert terminal.finish() == 0
     first.communicate()
     shown = re.findall(
-        rb"\x1b\[2m(demo  SIGTERM, [01]\.\d s left  [^\x1b]*)\x1b\[0m\x1b\[J\r", terminal.transcript
+        rb"\x1b\[2m(demo  SIGTERM, [01]\.\d s left  [^\x1b]*)\x1b\[0m\x1b\[K\r", terminal.transcript
     )
     assert 1 <= len(shown) <= 6
     assert any(b"sleep 61" in line and b"sh -c trap" in line for line in shown)

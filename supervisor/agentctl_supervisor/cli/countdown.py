@@ -95,12 +95,10 @@ class Countdown:
 
     def _show(self) -> None:
         assert self._screen is not None
-        line = ""
+        line, columns = "", terminal.screen_columns(_TERMINAL_FD)
         if terminal.in_foreground(_TERMINAL_FD):
-            line = status_line.waiting(
-                list(self._waits.items()), terminal.screen_columns(_TERMINAL_FD), time.monotonic()
-            )
-        terminal.put(self._screen.status(terminal.status_bytes(line)))
+            line = status_line.waiting(list(self._waits.items()), columns, time.monotonic())
+        terminal.put(self._screen.status(terminal.status_bytes(line), columns))
 
 
 def _screen() -> "Screen":

@@ -9,12 +9,9 @@ from typing import Final
 from agentctl_supervisor.cli.passing_output import PassingOutput
 
 _CLEAR: Final = b"\r\x1b[J"
-_TO_THE_START: Final = b"\x1b[J\r"
-"""Clears the rest of the screen and goes back to where the status line began.
-
-There the cursor rests: a terminal that is made narrower breaks the line in two, and keeps
-the cursor where the line begins, so that all of it is found and cleared.
-"""
+_TO_THE_START: Final = b"\x1b[K\r"
+"""The cursor rests where the status line begins: a terminal that is made narrower breaks the
+line in two and keeps the cursor at its beginning, so that all of it is found and cleared."""
 
 
 class Screen:
@@ -24,6 +21,7 @@ class Screen:
         self._passing = PassingOutput()
         self._status = b""
         self._drawn = b""
+        self._columns = 0
 
     def __repr__(self) -> str:
         return f"<Screen {self._status!r} below {self._passing!r}>"
@@ -38,12 +36,16 @@ class Screen:
         """A line of our own, which stays."""
         return b"".join((self._clear(), self._passing.interrupt(), line, b"\n", self._draw()))
 
-    def status(self, line: bytes) -> bytes:
-        """Show *line* as the status from now on; an empty one hides it."""
-        self._status = line
-        if not line:
-            return self._clear()
-        return self._draw()
+    def status(self, line: bytes, columns: int = 0) -> bytes:
+        """Show *line* as the status from now on; an empty one hides it.
+
+        *columns* is how wide the terminal is now.  Where that has changed, the old line may
+        have been broken in two, and is not written over but cleared first: otherwise some
+        terminals take the new one for the beginning of its second half.
+        """
+        broken = columns != self._columns
+        self._status, self._columns = line, columns
+        return (self._clear() if broken or not line else b"") + self._draw()
 
     def hide(self) -> bytes:
         """Take the status line away until it is shown again."""

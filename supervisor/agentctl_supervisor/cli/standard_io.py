@@ -76,7 +76,8 @@ class Output:
         """Show *line* below all output, in place of the one before; an empty one hides it."""
         text = terminal.status_bytes(line)
         with contextlib.suppress(OSError):
-            await self._stderr.write(lambda screen: screen.status(text))
+            columns = terminal.screen_columns(2)
+            await self._stderr.write(lambda screen: screen.status(text, columns))
 
     async def out(self, text: str) -> None:
         """A line of our own on our stdout.
