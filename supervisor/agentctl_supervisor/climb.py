@@ -5,6 +5,7 @@ alive, and tells whoever listens.  It decides nothing.
 """
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -18,6 +19,7 @@ from agentctl_supervisor.conversation import Conversation
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.ladder import (
     Action,
+    CallAsked,
     GiveUp,
     Happened,
     Ladder,
@@ -58,6 +60,7 @@ class Climb:
         self._gave_up = gave_up
         self._ladder = Ladder()
         self._moved = trio.Event()
+        self._requested_at = math.inf
         self._listeners: set[trio.MemorySendChannel[Step]] = set()
 
     def __repr__(self) -> str:
@@ -83,6 +86,10 @@ class Climb:
             self._perform(action)
         if actions:
             self._moved.set()
+
+    def call_asked(self) -> None:
+        """The agent asked for a call."""
+        self.happen(CallAsked(trio.current_time() - self._requested_at))
 
     def look(self) -> list[ProcessIdentity]:
         """The run's processes that are alive now; those never seen before are counted."""
@@ -128,6 +135,7 @@ class Climb:
                 stop = self._log.fold.stop
                 reason, detail = ("user", "") if stop is None else (stop.reason.value, stop.detail)
                 self._conversation.ask_to_end(reason, left_s, detail)
+                self._requested_at = trio.current_time()
                 # Were we frozen from here on, the warden would finish the job.
                 self._keepers.limit_life(left_s + self._ladder.term_grace_s + _WARDEN_SLACK_S)
             case Rung.SIGTERM:

@@ -8,7 +8,8 @@ says.  The rules of the design are all here:
 * a second stop may shorten what is left, never lengthen it;
 * an agent that never said hello cannot be asked: its grace is 0;
 * an agent that asks for a call after the stop proves that it ignores it: the
-  rest of its grace is skipped;
+  rest of its grace is skipped.  An ask that may have crossed the request on its
+  way proves nothing;
 * a kill starts at the last rung.
 """
 
@@ -24,6 +25,11 @@ GIVE_UP_S: Final = 10.0
 1,000 processes take 0.04 s flat and 0.7 s when they are nested 1,000 deep; what
 takes longer hangs in the kernel or is held by a tracer outside.
 """
+
+
+CROSSING_S: Final = 0.25
+"""How long after the request an ask may come that was sent before it, in seconds: it lay in the
+socket while we were busy.  Who ignores the request asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,9 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class CallAsked:
-    """The agent asked for a call although it was asked to stop."""
+    """The agent asked for a call; it was asked to stop *after_s* seconds before that was read."""
+
+    after_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,7 @@ def decide(ladder: Ladder, happened: Happened, now: float) -> tuple[Ladder, list
             return replace(ladder, over=True, until=math.inf), list(done)
         case StopWanted():
             return _wanted(ladder, happened, now)
-        case CallAsked() if ladder.rung is Rung.ASKED:
+        case CallAsked(after_s=after_s) if ladder.rung is Rung.ASKED and after_s >= CROSSING_S:
             return _next(ladder, now, "asked for a call")
         case TimePassed() if now >= ladder.until:
             return _next(ladder, now, "no")

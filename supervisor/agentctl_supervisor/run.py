@@ -36,7 +36,6 @@ from agentctl_supervisor.ending import end_detail, how_it_ended, processes_at_en
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, StateDirectoryError
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.ladder import (
-    CallAsked,
     StopWanted,
     TreeEmpty,
 )
@@ -383,7 +382,7 @@ class Run:
     # --- what the agent does -----------------------------------------------
 
     def _asked(self) -> None:
-        self._climb.happen(CallAsked())
+        self._climb.call_asked()
 
     def _broke_protocol(self, detail: str) -> None:
         self.request_stop(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from agentctl_protocol.vocabulary import Rung
 from agentctl_supervisor.ladder import (
+    CROSSING_S,
     GIVE_UP_S,
     Action,
     CallAsked,
@@ -74,6 +75,13 @@ def test_an_ask_after_the_stop_skips_the_rest_of_the_grace() -> None:
     """Who asks for a call when asked to stop has shown that it ignores the stop."""
     _, done = play((0, POLITE), (1, CallAsked()))
     assert done[1:] == [(1, Note(Rung.ASKED, "asked for a call")), (1, Take(Rung.SIGTERM, 2))]
+
+
+def test_an_ask_that_crossed_the_request_on_its_way_proves_nothing() -> None:
+    """It was sent before the agent could know; one that comes later than that counts."""
+    crossed, later = CallAsked(CROSSING_S - 0.01), CallAsked(CROSSING_S)
+    _, done = play((0, POLITE), (0.24, crossed), (0.25, later))
+    assert done[1:] == [(0.25, Note(Rung.ASKED, "asked for a call")), (0.25, Take(Rung.SIGTERM, 2))]
 
 
 def test_an_ask_before_the_stop_means_nothing() -> None:
