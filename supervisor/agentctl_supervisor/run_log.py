@@ -50,6 +50,7 @@ class RunLog:
 
     ``on_full`` is called once, when the disk has no more room: from then on a reserve
     takes what the supervisor writes, and what the child says is counted and dropped.
+    It is called, too, when the disk does not take what was appended.
 
     Raises:
         LogFullError: there is no room to begin.
@@ -99,19 +100,17 @@ class RunLog:
         False: it was a stop, and there is one already (an intent's, perhaps).
         """
         self._fold_intent()
-        if isinstance(body, Stop) and self.fold.stop is not None:
+        if self._is_too_late(body):
             return False
-        self._append(body, _encode(body), By.SUPERVISOR)
-        return True
+        return self._append(body, _encode(body), By.SUPERVISOR)
 
     def append_verdict(self, body: VerdictRecord) -> bool:
         """Write down an answer of the gate; False: it is a grant, and a stop stands by now."""
         if time.monotonic_ns() - self._looked_ns > _INTENT_CHECK_NS:
             self._fold_intent()
-        if body.verdict == "granted" and self.fold.stop is not None:
+        if self._is_too_late(body):
             return False
-        self._append(body, _encode(body), By.SUPERVISOR)
-        return True
+        return self._append(body, _encode(body), By.SUPERVISOR)
 
     def append_from_child(self, message: ChildRecord, raw: bytes) -> None:
         """Write down a message just as the child sent it."""
@@ -152,14 +151,24 @@ class RunLog:
         except DamagedRunError:
             return None
 
-    def _append(self, body: RecordBody, raw: bytes, by: By) -> None:
+    def _is_too_late(self, body: RecordBody) -> bool:
+        """Whether *body* must not follow the stop that stands."""
+        if self.fold.stop is None:
+            return False
+        match body:
+            case Stop() | VerdictRecord(verdict="granted"):
+                return True
+        return False
+
+    def _append(self, body: RecordBody, raw: bytes, by: By) -> bool:
+        """False: nothing is to be appended any more, or the full disk's stop came before it."""
         if self._closed:
-            return
+            return False
         count = len(body.events) if isinstance(body, Events) else 1
         from_child = by is By.CHILD or isinstance(body, Output)
         if self._full and from_child:
             self.dropped_bytes += len(raw)
-            return
+            return True
         try:
             seq, time_ns = self._writer.append(raw, by, count)
         except LogFullError:
@@ -169,11 +178,11 @@ class RunLog:
                 self._full = True
                 self._writer.use_reserve()
                 self.on_full()
-                self._append(body, raw, by)
-                return
+                return not self._is_too_late(body) and self._append(body, raw, by)
         self.fold.apply(Record(seq, time_ns, by, body))
         self._dirty.set()
         self._wake_followers()
+        return True
 
     def _wake_followers(self) -> None:
         if self._appended is not None:
@@ -190,13 +199,18 @@ class RunLog:
     async def keep_durable(self, acknowledge: Acknowledge) -> None:
         """Sync what was appended, in groups; *acknowledge* learns how many events are safe.
 
-        Runs until it is cancelled.
+        Runs until it is cancelled, or the disk fails: what comes then is safe no more.
         """
         while True:
             await self._dirty.wait()
             self._dirty = trio.Event()
             events = self._child_events
-            await trio.to_thread.run_sync(self._writer.sync)
+            try:
+                # The end of a run, which cancels this, does not wait for the disk.
+                await trio.to_thread.run_sync(self._writer.sync, abandon_on_cancel=True)
+            except LogFullError:
+                self.on_full()
+                return
             if events:
                 acknowledge(events)
             # Not to wait for anything: at most twenty syncs a second, whatever is written.
@@ -209,7 +223,7 @@ class RunLog:
 
     async def close_durably(self) -> None:
         """Close the files once everything is on the disk."""
-        with contextlib.suppress(OSError):  # the disk is full or gone: the report says so
+        with contextlib.suppress(LogFullError):  # the disk is full or gone
             await trio.to_thread.run_sync(self._writer.sync)
         self.close()
 
