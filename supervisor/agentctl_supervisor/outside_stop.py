@@ -51,6 +51,8 @@ _NEVER_WRITTEN: Final = 1 << 62
 """Above every number of a record that is in a log."""
 _WARDEN_ALONE_S: Final = 1.0
 """How long the warden may sweep before its run's members are also killed one by one."""
+_LONGEST_POLL_S: Final = 86_400.0
+"""poll(2) takes an int of milliseconds, which is 24 days; whoever waits longer looks again."""
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -238,7 +240,8 @@ def wait_gone(pidfds: Sequence[int], timeout_s: float) -> bool:
     for pidfd in alive:
         poll.register(pidfd, select.POLLIN)
     while alive:
-        for pidfd, _ in poll.poll(max(deadline - time.monotonic(), 0) * 1000):
+        left_s = min(max(deadline - time.monotonic(), 0), _LONGEST_POLL_S)
+        for pidfd, _ in poll.poll(left_s * 1000):
             poll.unregister(pidfd)
             alive.discard(pidfd)
         if time.monotonic() >= deadline:

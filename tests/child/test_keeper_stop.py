@@ -276,6 +276,18 @@ def test_a_deadline_only_shortens(spawner: SpawnerStandIn, containment: Containm
     assert time.monotonic() - started < 2.0
 
 
+@both
+def test_a_deadline_may_be_years_away(spawner: SpawnerStandIn, containment: Containment) -> None:
+    """Longer than poll(2) can wait, for the warden and for init: the run goes on, and ends."""
+    ten_years_s = 3e8
+    run = spawner.launch("sleep", "1000", containment=containment, deadline_s=ten_years_s)
+    run.running()
+    run.order(Deadline(after_s=ten_years_s))
+    run.order(Terminate())
+    exited = run.exited()
+    assert (exited.signal, exited.deadline) == (signal.SIGTERM, False)
+
+
 @needs(Capability.PID_NAMESPACE)
 def test_a_run_that_ended_in_time_was_not_the_timers(spawner: SpawnerStandIn) -> None:
     """An agent's own exit before the deadline is its own."""

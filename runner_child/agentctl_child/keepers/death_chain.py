@@ -10,9 +10,21 @@ namespace's init); with the pidfds it was 0 of 320.
 
 import os
 import select
+import time
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from agentctl_child.sandbox import prctl
+
+#: poll(2) takes an int of milliseconds, which is 24 days; whoever waits longer looks again.
+_LONGEST_MS: Final = 86_400_000.0
+
+
+def poll_ms(until: float | None) -> float | None:
+    """How long a poll may wait that is to return at *until*, on the monotonic clock, or before."""
+    if until is None:
+        return None
+    return min(max(0.0, until - time.monotonic()) * 1000, _LONGEST_MS)
 
 
 class DeathChain:

@@ -24,7 +24,7 @@ from agentctl_child.keepers.agent_process import (
     spawn_agent,
 )
 from agentctl_child.keepers.confinement import Confinement
-from agentctl_child.keepers.death_chain import DeathChain
+from agentctl_child.keepers.death_chain import DeathChain, poll_ms
 from agentctl_child.keepers.failpoints import reach
 from agentctl_child.keepers.reaping import Reaper
 from agentctl_child.keepers.refusal import CannotStartError, refused_by_system, refused_namespace
@@ -159,7 +159,9 @@ class _Init:
             poll.register(descriptor, select.POLLIN)
         more = True
         while True:
-            ready = {descriptor for descriptor, _ in poll.poll(0 if more else self._patience_ms())}
+            ready = {
+                descriptor for descriptor, _ in poll.poll(0 if more else poll_ms(self.deadline))
+            }
             if ready.intersection(self.task.chain) or self._is_late():
                 os._exit(0)
             if words.fileno() in ready:
@@ -173,11 +175,6 @@ class _Init:
                 reach("init:reaped")
                 _say(words, pack(reaper.end))
                 os._exit(0)
-
-    def _patience_ms(self) -> float | None:
-        if self.deadline is None:
-            return None
-        return max(0.0, self.deadline - time.monotonic()) * 1000
 
     def _is_late(self) -> bool:
         """The second dead-man timer: it counts if the warden has been stopped."""

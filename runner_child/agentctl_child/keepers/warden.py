@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from agentctl_child.keepers import process_title
-from agentctl_child.keepers.death_chain import DeathChain
+from agentctl_child.keepers.death_chain import DeathChain, poll_ms
 from agentctl_child.keepers.failpoints import reach
 from agentctl_child.keepers.fork_run import DEADLINE_SLACK_S, ForkedRun, Keepers, fork_run
 from agentctl_child.keepers.launch_request import BadLaunchError, Descriptors, read_launch
@@ -119,7 +119,7 @@ class _Timer:
 
     @property
     def left_ms(self) -> float | None:
-        return None if self.at is None else max(0.0, self.at - time.monotonic()) * 1000
+        return poll_ms(self.at)
 
 
 class _Warden:
