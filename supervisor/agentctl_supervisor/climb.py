@@ -146,6 +146,6 @@ class Climb:
 
     def _tell(self, step: Step) -> None:
         for listener in self._listeners:
-            with contextlib.suppress(trio.WouldBlock):
+            with contextlib.suppress(trio.WouldBlock, trio.BrokenResourceError):
                 # Nobody may hold up a stop, least of all who watches it.
                 listener.send_nowait(step)

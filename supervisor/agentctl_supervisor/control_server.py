@@ -38,17 +38,24 @@ from agentctl_protocol.errors import (
 from agentctl_protocol.framing import FrameBuffer, frame
 from agentctl_protocol.report import Actor
 from agentctl_protocol.vocabulary import Reason
+from agentctl_supervisor.errors import StateDirectoryError
 from agentctl_supervisor.run import Run
 
 _REQUEST_WITHIN_S: Final = 10.0
 _UCRED: Final = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
-_MAX_CONNECTIONS: Final = 256
+_MAX_UNHEARD: Final = 256
+"""Connections that may keep us waiting for their request.  Those that wait for a stop are not
+counted: with as many of them a ping would go unanswered, and we would pass for stuck."""
 
 _decoder: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
 
 
 class ControlServer:
-    """Answers clients about the runs that *find* finds and *live_runs* lists."""
+    """Answers clients about the runs that *find* finds and *live_runs* lists.
+
+    Raises:
+        StateDirectoryError: there can be no socket at *path*.
+    """
 
     def __init__(
         self,
@@ -59,14 +66,14 @@ class ControlServer:
         self.path: Final = path
         self._find = find
         self._live_runs = live_runs
-        self._room = trio.CapacityLimiter(_MAX_CONNECTIONS)
+        self._room = trio.CapacityLimiter(_MAX_UNHEARD)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         old_umask = os.umask(0o177)  # before bind: there is no moment in which others may connect
         try:
             self._listener.bind(path)
-        except BaseException:
+        except OSError as error:
             self._listener.close()
-            raise
+            raise StateDirectoryError(f"cannot listen on {path}: {error.strerror}") from None
         finally:
             os.umask(old_umask)
         self._listener.listen(128)
@@ -92,10 +99,11 @@ class ControlServer:
             await stream.aclose()
             return
         try:
-            async with self._room, stream:
+            async with stream:
                 request: Request | Failed | None = None
-                with trio.move_on_after(_REQUEST_WITHIN_S):
-                    request = await _receive(stream)
+                async with self._room:
+                    with trio.move_on_after(_REQUEST_WITHIN_S):
+                        request = await _receive(stream)
                 match request:
                     case None:
                         return

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import os
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
@@ -10,7 +11,7 @@ import msgspec
 import trio
 
 from agentctl_protocol.records import Created
-from agentctl_protocol.spawning import Launch
+from agentctl_protocol.spawning import Launch, ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Sandbox
 from agentctl_supervisor.control_server import ControlServer
@@ -67,7 +68,7 @@ class Supervisor:
         assert own is not None
         self._identity = own
         self._control = ControlServer(
-            home.socket_path(f"{own.pid}-{own.start_time}.sock"), self._runs.get, self.live_runs
+            home.socket_path(_socket_name(own)), self._runs.get, self.live_runs
         )
 
     def __repr__(self) -> str:
@@ -100,9 +101,10 @@ class Supervisor:
         # Kept out of the nursery, which would hide it in an ExceptionGroup.
         callers: BaseException | None = None
         left_in_peace = False
+        supervisor: Supervisor | None = None
         async with trio.open_nursery() as nursery:
-            supervisor = cls(home, nursery, subreaper=subreaper, spawner=spawner)
             try:
+                supervisor = cls(home, nursery, subreaper=subreaper, spawner=spawner)
                 nursery.start_soon(supervisor._serve)
                 supervisor._spawners.warm_up()
                 yield supervisor
@@ -112,8 +114,9 @@ class Supervisor:
             except BaseException as error:  # noqa: BLE001 - raised again below
                 callers = error
             finally:
-                with trio.CancelScope(shield=True):
-                    await supervisor._close(deliver=left_in_peace)
+                if supervisor is not None:
+                    with trio.CancelScope(shield=True):
+                        await supervisor._close(deliver=left_in_peace)
                 nursery.cancel_scope.cancel()
         if callers is not None:
             raise callers
@@ -228,6 +231,15 @@ class Supervisor:
         self._serving.cancel()
         self._control.close()
         await self._spawners.close()
+
+
+_numbers: Final = itertools.count()
+
+
+def _socket_name(own: ProcessIdentity) -> str:
+    """A name that no other supervisor of this machine has, nor another one in this process."""
+    number = next(_numbers)
+    return f"{own.pid}-{own.start_time}{f'-{number}' if number else ''}.sock"
 
 
 def _containment(spec: RunSpec, spawner: SpawnerProcess, forced: str | None) -> Containment:

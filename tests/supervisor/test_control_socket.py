@@ -1,0 +1,91 @@
+"""The control socket: who waits on it holds up nobody else, and what stands in its way is said."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from agentctl_protocol.control import StopRequest
+from agentctl_protocol.framing import frame
+from agentctl_protocol.spec import RunSpec
+from agentctl_protocol.vocabulary import Result
+from agentctl_supervisor import Supervisor
+from agentctl_supervisor.client import answers
+from agentctl_supervisor.errors import StateDirectoryError
+from agentctl_supervisor.listing import created_record
+from agentctl_supervisor.store.run_directory import Home
+
+CLIENTS = 300
+STUBBORN = RunSpec(
+    argv=("/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 60; done"), term_grace_s=60
+)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Home:
+    return Home.open({"AGENTCTL_HOME": str(tmp_path / "home")}, create=True)
+
+
+def _path(state: Home, run_id: str) -> str:
+    created = created_record(state.find(run_id))
+    assert created is not None
+    return created.socket
+
+
+async def test_many_who_wait_for_a_stop_leave_room_for_a_ping(state: Home) -> None:
+    """A supervisor with 300 stops in hand answers, and so is not taken for stuck."""
+    async with Supervisor.open(state) as supervisor, trio.open_nursery() as nursery:
+        up = trio.Event()
+
+        async def hear(_stream: str, _data: bytes) -> None:
+            up.set()
+
+        run = await supervisor.start(STUBBORN, on_output=hear)
+        await up.wait()
+        path, connections = _path(state, run.id), list[trio.SocketStream]()
+        request = frame(msgspec.msgpack.encode(StopRequest(run.id)))
+        for _ in range(CLIENTS):
+            connection = await trio.open_unix_socket(path)
+            nursery.start_soon(connection.send_all, request)
+            connections.append(connection)
+        with trio.fail_after(10):
+            # They are heard in the order in which they came: the ping last.
+            assert await trio.to_thread.run_sync(answers, path)
+            assert (await run.kill()).result is Result.STOPPED
+        for connection in connections:
+            await connection.aclose()
+
+
+async def test_two_supervisors_of_one_process_have_a_socket_each(state: Home) -> None:
+    """Both are reached, and the end of one leaves the other's socket alone."""
+    async with Supervisor.open(state) as one:
+        run = await one.start(STUBBORN)
+        async with Supervisor.open(state) as other:
+            others = await other.start(STUBBORN)
+            paths = {_path(state, run.id), _path(state, others.id)}
+            assert len(paths) == 2
+            for path in paths:
+                assert await trio.to_thread.run_sync(answers, path)
+            await others.kill()
+        assert await trio.to_thread.run_sync(answers, _path(state, run.id))
+        await run.kill()
+
+
+async def test_no_place_for_the_socket_is_the_documented_error(state: Home) -> None:
+    """Not a group of exceptions, in which nobody looks for it."""
+    (state.root / "run").touch()
+    with pytest.raises(StateDirectoryError):
+        async with Supervisor.open(state):
+            pass
+
+
+async def test_a_listener_that_goes_away_holds_up_no_stop(state: Home) -> None:
+    """Who closes its end of the steps changes nothing about the stop that it watches."""
+    async with Supervisor.open(state) as supervisor:
+        run = await supervisor.start(RunSpec(argv=("sleep", "60")))
+        await run.wait_started()
+        with run.listen() as steps:
+            steps.close()
+            with trio.fail_after(10):
+                assert (await run.stop()).result is Result.STOPPED
