@@ -223,6 +223,8 @@ class Supervisor:
         self._closing = True
         for run in self.live_runs():
             run.request_stop(reason=Reason.SUPERVISOR_EXIT, detail="its supervisor ended")
+            # Of a thousand, the first are to be heard, and clients answered, before the last.
+            await trio.lowlevel.checkpoint()
         for run in list(self._runs.values()):
             await run.wait(durable=True)
             if not deliver:

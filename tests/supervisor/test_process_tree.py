@@ -331,3 +331,21 @@ def _wait_until_empty(contained: ContainedRecord) -> None:
             select.select([pidfd], [], [], 30)
             os.close(pidfd)
     assert process_tree.members(contained, with_init=True) == []
+
+
+def test_a_scan_that_serves_again_takes_nobody_for_a_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many runs share a look at /proc; a number that means another process since is not theirs."""
+    theirs, own = 1, os.stat("/proc/self/ns/pid").st_ino
+    scan = process_tree._Scan({theirs: [os.getpid()], own: [os.getpid()]}, until=float("inf"))
+    monkeypatch.setattr(process_tree, "_last_scan", scan)
+    monkeypatch.setattr(process_tree, "_all_pids", lambda: pytest.fail("/proc was read again"))
+
+    def run_in(namespace: int) -> ContainedRecord:
+        return ContainedRecord(
+            warden=NOBODY, root=NOBODY, containment=Containment.PID_NAMESPACE, namespace=namespace
+        )
+
+    assert process_tree.members(run_in(theirs)) == []
+    assert identity(os.getpid()) in process_tree.members(run_in(own))

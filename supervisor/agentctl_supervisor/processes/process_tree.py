@@ -180,10 +180,41 @@ def _in_namespace(contained: ContainedRecord) -> set[int]:
     another uid hides it (ptrace(2) access), and one may have gone into a namespace below.
     The inode finds what does not descend from init: whoever joined by setns(2).
     """
-    found = {pid for pid in _all_pids() if _namespace_of(pid) == contained.namespace}
+    inhabitants = _by_namespace().get(contained.namespace or 0, ())
+    # Looked at again: the number may mean another process by now.
+    found = {pid for pid in inhabitants if _namespace_of(pid) == contained.namespace}
     if is_alive(contained.root):
         found.add(contained.root.pid)
     return _with_descendants(found)
+
+
+class _Scan(NamedTuple):
+    """Who was in which pid namespace when all of /proc was read; to be used until then."""
+
+    by_namespace: Mapping[int, Collection[int]]
+    until: float
+
+
+_last_scan: _Scan | None = None
+
+
+def _by_namespace() -> Mapping[int, Collection[int]]:
+    """The numbers of all processes, by their pid namespace.
+
+    A scan serves again for as long as it took.  It is not of one instant anyway, and so
+    a supervisor that stops 1,000 runs at once reads /proc a few times, and not 1,000.
+    """
+    global _last_scan
+    began = time.monotonic()
+    if _last_scan is not None and began < _last_scan.until:
+        return _last_scan.by_namespace
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for pid in _all_pids():
+        if (inode := _namespace_of(pid)) is not None:
+            found[inode].append(pid)
+    ended = time.monotonic()
+    _last_scan = _Scan(found, ended + (ended - began))
+    return found
 
 
 def _namespace_of(pid: int) -> int | None:
