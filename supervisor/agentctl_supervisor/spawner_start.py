@@ -36,9 +36,17 @@ class StartedSpawner:
     """
 
     def __init__(self) -> None:
-        self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise _cannot_start(error) from None
         self.requests.setblocking(False)
-        own_pidfd = os.pidfd_open(os.getpid())
+        try:
+            own_pidfd = os.pidfd_open(os.getpid())
+        except OSError as error:
+            self.requests.close()
+            theirs.close()
+            raise _cannot_start(error) from None
         try:
             # Popen starts it by vfork and exec: nothing of this process's threads is copied.
             # Its own session: Ctrl-Z and Ctrl-C of our terminal must not reach the keepers.
@@ -66,14 +74,16 @@ class StartedSpawner:
             )
         except OSError as error:
             self.requests.close()
-            raise SpawnError(
-                f"the process that starts runs cannot be started: {error.strerror}",
-                hint="see `ulimit -u` and `ulimit -n`",
-            ) from None
+            raise _cannot_start(error) from None
         finally:
             theirs.close()
             os.close(own_pidfd)
-        self.pidfd: Final = os.pidfd_open(self.process.pid)
+        try:
+            self.pidfd: Final = os.pidfd_open(self.process.pid)
+        except OSError as error:
+            self.requests.close()  # it leaves by itself
+            self.process.wait()
+            raise _cannot_start(error) from None
 
     def __repr__(self) -> str:
         return f"<StartedSpawner {self.process.pid}>"
@@ -124,6 +134,13 @@ def not_ready() -> SpawnError:
     """What is to be said of a spawner that does not come up."""
     return SpawnError(
         "the process that starts runs did not come up", hint="AGENTCTL_DEBUG=1 shows why"
+    )
+
+
+def _cannot_start(error: OSError) -> SpawnError:
+    return SpawnError(
+        f"the process that starts runs cannot be started: {error.strerror}",
+        hint="see `ulimit -u` and `ulimit -n`",
     )
 
 

@@ -12,7 +12,8 @@ class _Coming:
 
     def __init__(self) -> None:
         self.over = trio.Event()
-        self.scope = trio.CancelScope()
+        # Whoever waits for it is shielded, too, and would have one brought up after the other.
+        self.scope = trio.CancelScope(shield=True)
         self.error: SpawnError | None = None
 
 

@@ -13,7 +13,7 @@ import trio.testing
 
 from agentctl_protocol.spawning import Launch
 from agentctl_protocol.spec import RunSpec, SpecError
-from agentctl_protocol.vocabulary import Containment, Sandbox
+from agentctl_protocol.vocabulary import Containment, Result, Sandbox
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.errors import SpawnError
 from agentctl_supervisor.spawner_process import SpawnerProcess
@@ -106,3 +106,43 @@ async def test_text_that_cannot_be_encoded_is_an_error_of_the_spec(
             await supervisor.start(spec)
         assert supervisor.live_runs() == []
         assert state.runs() == []
+
+
+async def test_a_start_under_a_cancelled_scope_brings_up_one_spawner(
+    state: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that cleans up after its cancellation still gets its run, and no storm of them."""
+    started: list[SpawnerProcess] = []
+    make = SpawnerProcess.__init__
+
+    def counted(self: SpawnerProcess, *arguments: StartedSpawner | None) -> None:
+        started.append(self)
+        make(self, *arguments)
+
+    monkeypatch.setattr(SpawnerProcess, "__init__", counted)
+    with trio.CancelScope() as scope:
+        async with Supervisor.open(state) as supervisor:
+            run = await supervisor.start(RunSpec(argv=("/bin/true",)))
+            scope.cancel()
+            with trio.CancelScope(shield=True), trio.fail_after(10):
+                assert (await run.wait()).result is Result.SUCCEEDED
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize("left", range(4))
+def test_a_spawner_without_descriptors_left_is_a_spawn_error(left: int) -> None:
+    """However few there are, nothing stays open and no process is left."""
+    before = sorted(os.listdir("/proc/self/fd"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    holders = [os.open(os.devnull, os.O_RDONLY) for _ in range(64)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(holders) + 1, hard))
+    for fd in holders[:left]:
+        os.close(fd)
+    try:
+        with pytest.raises(SpawnError, match="Too many open files"):
+            StartedSpawner()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in holders[left:]:
+            os.close(fd)
+    assert sorted(os.listdir("/proc/self/fd")) == before
