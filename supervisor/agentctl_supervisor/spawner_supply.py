@@ -1,5 +1,7 @@
 """A ready spawner, always: brought up in the background, and replaced when it dies."""
 
+from typing import Final
+
 import trio
 
 from agentctl_supervisor.errors import SpawnError
@@ -25,6 +27,8 @@ class SpawnerSupply:
     """
 
     def __init__(self, nursery: trio.Nursery, started: StartedSpawner | None) -> None:
+        #: Held while one comes up; who holds it sees none come up.
+        self.settled: Final = trio.Lock()
         self._nursery = nursery
         self._started = started
         self._spawner: SpawnerProcess | None = None
@@ -34,9 +38,9 @@ class SpawnerSupply:
         return f"<SpawnerSupply {self._spawner}>"
 
     @property
-    def current(self) -> SpawnerProcess | None:
-        """The spawner that came up last."""
-        return self._spawner
+    def pid(self) -> int | None:
+        """The process that came up last, if it has not been replaced."""
+        return None if self._spawner is None else self._spawner.pid
 
     def warm_up(self) -> None:
         """Have a spawner come up, so that nobody has to wait for it."""
@@ -62,22 +66,26 @@ class SpawnerSupply:
     async def _bring(self, coming: _Coming) -> None:
         try:
             with coming.scope:
-                if self._spawner is not None:
-                    await self._spawner.close()
-                started, self._started = self._started, None
-                self._spawner = None
-                spawner = SpawnerProcess(started)
-                try:
-                    await spawner.wait_ready()
-                except BaseException:
-                    await spawner.close(now=True)
-                    raise
-                self._spawner = spawner
+                async with self.settled:
+                    await self._replace()
         except SpawnError as error:
             coming.error = error
         finally:
             self._coming = None
             coming.over.set()
+
+    async def _replace(self) -> None:
+        if self._spawner is not None:
+            await self._spawner.close()
+        started, self._started = self._started, None
+        self._spawner = None
+        spawner = SpawnerProcess(started)
+        try:
+            await spawner.wait_ready()
+        except BaseException:
+            await spawner.close(now=True)
+            raise
+        self._spawner = spawner
 
     async def close(self) -> None:
         """End the spawner.  Runs that it still has end with it."""

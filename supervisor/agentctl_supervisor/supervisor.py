@@ -197,18 +197,30 @@ class Supervisor:
             launch = msgspec.structs.replace(launch, containment=containment)
             if os.geteuid() == 0 and containment is Containment.SUBREAPER and launch.sealed:
                 uid = self._own_uids.take()
-                stack.callback(self._own_uids.give_back, uid)
+                stack.callback(self._give_back, uid, run)
                 launch = msgspec.structs.replace(launch, host_uid=uid)
             await spawner.launch(launch, theirs.fds, run.cgroup_fd)
             return spawner
 
+    def _give_back(self, uid: int, run: Run) -> None:
+        # A survivor keeps it: whoever had it next could be killed by that one.
+        if run.report.processes.survivors == 0:
+            self._own_uids.give_back(uid)
+
     async def _sweep(self, spawner: SpawnerProcess) -> None:
         """End what a dead warden left behind, or wait until its spawner has."""
-        wardens = {pid for run in self._runs.values() if (pid := run.warden) is not None}
         if not spawner.is_dead():
-            await wait_swept(spawner.pid, wardens)
+            await wait_swept(spawner.pid, self._wardens())
         elif self._subreaper:
-            await sweep_own({spawner.pid, *wardens})
+            # One at a time, and while no spawner comes up: each would take the other's process
+            # for something left behind.
+            async with self._spawners.settled:
+                current = self._spawners.pid
+                keep = {spawner.pid, *([] if current is None else [current]), *self._wardens()}
+                await sweep_own(keep)
+
+    def _wardens(self) -> set[int]:
+        return {pid for run in self._runs.values() if (pid := run.warden) is not None}
 
     # --- its own life ------------------------------------------------------
 
