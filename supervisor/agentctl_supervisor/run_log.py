@@ -50,7 +50,8 @@ class RunLog:
 
     ``on_full`` is called once, when the disk has no more room: from then on a reserve
     takes what the supervisor writes, and what the child says is counted and dropped.
-    It is called, too, when the disk does not take what was appended.
+    It is called, too, when the disk does not take what was appended.  Output and events
+    over the limit of the spec are counted and dropped as well.
 
     Raises:
         LogFullError: there is no room to begin.
@@ -60,6 +61,7 @@ class RunLog:
         self.fold: Final = Fold(directory.id, spec)
         self.child_bytes = 0
         self.dropped_bytes = 0
+        self._limit = spec.output_bytes
         self._directory = directory
         self._writer = LogWriter(directory.path, directory.id)
         self.on_full: Callable[[], None] = _nothing
@@ -119,15 +121,24 @@ class RunLog:
                 self._fold_intent()
         else:
             self._fold_intent()
-        if isinstance(message, Events):
-            self._child_events += len(message.events)
+        if not (self._is_flooded and isinstance(message, Events)):
+            self._append(message, raw, By.CHILD)
+        else:
+            self.dropped_bytes += len(raw)
         self.child_bytes += len(raw)
-        self._append(message, raw, By.CHILD)
 
     def append_output(self, body: Output) -> None:
         """Write down what the run wrote to stdout or stderr."""
+        if not self._is_flooded:
+            self._append(body, _encode(body), By.SUPERVISOR)
+        else:
+            self.dropped_bytes += len(body.data)
         self.child_bytes += len(body.data)
-        self._append(body, _encode(body), By.SUPERVISOR)
+
+    @property
+    def _is_flooded(self) -> bool:
+        """Whether the run has had its output: its end may take seconds, in which it writes more."""
+        return self._limit is not None and self.child_bytes > self._limit
 
     def _fold_intent(self) -> None:
         self._looked_ns = time.monotonic_ns()
@@ -179,6 +190,8 @@ class RunLog:
                 self._writer.use_reserve()
                 self.on_full()
                 return not self._is_too_late(body) and self._append(body, raw, by)
+        if isinstance(body, Events):
+            self._child_events += count  # these, and none that was dropped, are acknowledged
         self.fold.apply(Record(seq, time_ns, by, body))
         self._dirty.set()
         self._wake_followers()

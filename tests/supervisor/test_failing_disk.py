@@ -11,8 +11,17 @@ import pytest
 import trio
 
 from agentctl_protocol.channel import agent_end
-from agentctl_protocol.messages import Ask, Hello, Ready, Start, Verdict
-from agentctl_protocol.records import Stop, VerdictRecord
+from agentctl_protocol.messages import (
+    Ask,
+    Events,
+    Hello,
+    Ready,
+    ResultMessage,
+    Start,
+    Text,
+    Verdict,
+)
+from agentctl_protocol.records import Output, Stop, VerdictRecord
 from agentctl_protocol.report import Actor
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By, Reason, Result
@@ -139,3 +148,39 @@ async def test_the_end_of_a_run_waits_for_no_disk(
                 await run.kill()
         finally:
             go_on.set()
+
+
+async def test_an_event_that_found_no_room_is_not_acknowledged(
+    state: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is dropped on a full disk is never called durable; what came before it is."""
+    log = _log(state, monkeypatch, b"dropped")
+    for first, text in ((1, "kept"), (2, "dropped"), (3, "later")):
+        message = Events(first=first, events=[Text(text=text)])
+        log.append_from_child(message, msgspec.msgpack.encode(message))
+    acknowledged: list[int] = []
+    with trio.move_on_after(5) as scope:
+
+        def acknowledge(events: int) -> None:
+            acknowledged.append(events)
+            scope.cancel()
+
+        await log.keep_durable(acknowledge)
+    log.close()
+    assert acknowledged == [1]
+
+
+def test_what_comes_after_the_output_limit_is_counted_and_dropped(state: Home) -> None:
+    """A run may write for seconds until it is ended; its log does not grow with that."""
+    spec = RunSpec(target="module:function", output_bytes=100)
+    log = RunLog(state.create_run(spec), spec)
+    for _ in range(5):
+        log.append_output(Output(stream="stdout", data=b"x" * 60))
+    message = Events(first=1, events=[Text(text="y")])
+    log.append_from_child(message, raw := msgspec.msgpack.encode(message))
+    value = ResultMessage()
+    log.append_from_child(value, msgspec.msgpack.encode(value))
+    log.close()
+    bodies = [record.body for record in LogReader(state.runs_path / log.fold.run_id)]
+    assert [type(body) for body in bodies] == [Output, Output, ResultMessage]
+    assert log.dropped_bytes == 3 * 60 + len(raw)
