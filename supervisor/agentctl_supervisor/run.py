@@ -382,6 +382,8 @@ class Run:
     # --- what the agent does -----------------------------------------------
 
     def _asked(self) -> None:
+        if self._tree_ended.is_set():  # it was read after its end, and ignores nobody
+            return
         self._climb.call_asked()
 
     def _broke_protocol(self, detail: str) -> None:
@@ -420,7 +422,9 @@ class Run:
     def _conclude(self) -> None:
         """From the last word of the keepers to the report.  Never waits."""
         # What the agent said before it died comes before how it died: a result in the
-        # socket's buffer was sent before the exit, and decides.
+        # socket's buffer was sent before the exit, and decides.  But a call that it asked for
+        # is one that nobody makes.
+        self._conversation.gate.close("the agent has ended")
         self._conversation.drain()
         for record in how_it_ended(
             self._last_word,
