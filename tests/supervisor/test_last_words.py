@@ -42,7 +42,6 @@ async def test_a_call_asked_for_before_the_end_and_read_after_it_is_none(
     stopped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is there to make it: it is not granted, and no rung is taken for it."""
-
     greeted = trio.Event()
 
     async def read_hello(self: Conversation) -> None:
