@@ -104,6 +104,8 @@ async def main(path: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: web_handler.py SOCKET")
     try:
         asyncio.run(main(sys.argv[1]))
     except KeyboardInterrupt:

@@ -138,6 +138,7 @@ class Exit(_Written, frozen=True, tag="exit"):
     """The agent's process ended.  Neither code nor signal: how is not known.
 
     ``left``: how many processes it left behind alive; they were killed then.
+    ``at_ns``: when nothing was left of it, if that is known better than by the record's time.
     """
 
     code: int | None = None
@@ -145,6 +146,7 @@ class Exit(_Written, frozen=True, tag="exit"):
     cpu_s: float = 0.0
     max_rss_bytes: int = 0
     left: int = 0
+    at_ns: int = 0
     detail: str = ""
 
 

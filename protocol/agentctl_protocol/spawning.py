@@ -127,6 +127,7 @@ class Exited(_Packet, frozen=True, tag="exited"):
 
     ``code`` or ``signal`` is the agent's own end; neither is known when init was killed first.
     ``left``: how many processes were alive when the agent ended, and were killed then.
+    ``at_ns``: when the tree was empty, in wall-clock nanoseconds; we may read this much later.
     ``deadline``: the warden's own timer ended it.  ``blocked_by``: pid of a process outside
     that holds up init's end (a tracer, or a parent of one that joined by setns).
     """
@@ -136,6 +137,7 @@ class Exited(_Packet, frozen=True, tag="exited"):
     cpu_s: float = 0.0
     max_rss_bytes: int = 0
     left: int = 0
+    at_ns: int = 0
     deadline: bool = False
     survivors: tuple[ProcessIdentity, ...] = ()
     blocked_by: int | None = None

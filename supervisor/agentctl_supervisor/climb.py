@@ -24,6 +24,7 @@ from agentctl_supervisor.ladder import (
     Happened,
     Ladder,
     Note,
+    StopWanted,
     Take,
     TimePassed,
     decide,
@@ -67,6 +68,11 @@ class Climb:
         return f"<Climb {self._ladder.rung}, {len(self.seen)} processes seen>"
 
     @property
+    def rung(self) -> Rung | None:
+        """The last rung that was taken."""
+        return self._ladder.rung
+
+    @property
     def begun(self) -> bool:
         """Whether anybody has asked for an end."""
         return self._ladder.rung is not None
@@ -81,6 +87,9 @@ class Climb:
 
     def happen(self, happened: Happened) -> None:
         """Do what the ladder says to *happened*.  Never waits."""
+        if isinstance(happened, StopWanted) and self._keepers.root_is_dead:
+            # Its end is on its way: there is nobody left to ask or to signal.
+            return
         self._ladder, actions = decide(self._ladder, happened, trio.current_time())
         for action in actions:
             self._perform(action)

@@ -1,17 +1,19 @@
 """From a warden's last word to the records that say how a run ended.  Pure."""
 
 from agentctl_protocol.records import (
+    Answered,
     Exit,
     Lost,
     Observed,
     RefusedRecord,
+    RungRecord,
     Stop,
     SupervisorRecord,
 )
 from agentctl_protocol.report import Actor, Processes
 from agentctl_protocol.spawning import Exited, Refused
 from agentctl_protocol.spec import RunSpec
-from agentctl_protocol.vocabulary import Reason, Result
+from agentctl_protocol.vocabulary import Reason, Result, Rung
 
 _REFUSED_REASONS = {
     "not_found": Reason.NOT_FOUND,
@@ -26,6 +28,7 @@ def how_it_ended(
     spec: RunSpec,
     *,
     stopped: bool,
+    last_rung: Rung | None,
     spawner_died: bool,
     gave_up: bool,
 ) -> list[SupervisorRecord]:
@@ -33,16 +36,26 @@ def how_it_ended(
 
     *last_word* None: the warden died without one, or (*gave_up*) the tree could not
     be emptied.  *stopped*: there is a stop record already, which explains the rest.
+    *last_rung*: the last one that we took ourselves.
     """
     match last_word:
         case Refused(fault=fault, detail=detail, hint=hint):
             return [RefusedRecord(_REFUSED_REASONS[fault], detail, hint)]
         case Exited() as word:
-            ended = Exit(word.code, word.signal, word.cpu_s, word.max_rss_bytes, word.left)
+            ended = Exit(
+                word.code, word.signal, word.cpu_s, word.max_rss_bytes, word.left, word.at_ns
+            )
+            by_warden: list[SupervisorRecord] = []
+            if word.deadline and last_rung is not Rung.SIGKILL:
+                # Its own timer: nobody asked, and nobody was there to write it down.
+                by_warden = [
+                    RungRecord(step=Rung.SIGKILL, at_ns=word.at_ns),
+                    Answered(step=Rung.SIGKILL, how="yes"),
+                ]
             if stopped:
-                return [ended]
+                return [*by_warden, ended]
             if word.deadline:
-                return [_time_limit(spec), ended]
+                return [_time_limit(spec), *by_warden, ended]
             return [Lost(detail="its spawner died"), ended] if spawner_died else [ended]
         case None:
             what = "it could not be ended" if gave_up else "its warden was killed"
@@ -61,6 +74,8 @@ def processes_at_end(
     seen, killed = counted.seen, counted.killed
     if isinstance(last_word, Exited):
         seen, killed = max(seen, last_word.left + 1), killed + last_word.left
+        if last_word.deadline:  # how many there were besides, nobody has counted
+            killed = max(killed, 1)
     if observed is not None:
         seen = max(seen, observed.processes.seen)
         killed = max(killed, observed.processes.killed)

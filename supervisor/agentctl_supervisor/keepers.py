@@ -8,6 +8,7 @@ outside holds up nothing.
 import array
 import contextlib
 import os
+import select
 import signal
 import socket
 from collections.abc import Callable
@@ -57,6 +58,15 @@ class Keepers:
 
     def __repr__(self) -> str:
         return f"<Keepers {self.contained}>"
+
+    @property
+    def root_is_dead(self) -> bool:
+        """Whether init, or the agent in the fallback, has ended: the rest is on its way."""
+        if self._root_fd < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._root_fd, select.POLLIN)
+        return bool(poll.poll(0))
 
     def terminate(self) -> None:
         """SIGTERM, then SIGCONT, to every process of the run."""

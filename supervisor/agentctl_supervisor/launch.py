@@ -2,7 +2,6 @@
 
 import os
 import site
-import sys
 from collections.abc import Mapping
 
 from agentctl_protocol.messages import Start
@@ -82,4 +81,4 @@ def _python_path(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
         user_site = site.getusersitepackages()
         if os.path.isdir(user_site):
             paths.append(user_site)
-    return [path for path in paths if path not in sys.path or path in env.get("PYTHONPATH", "")]
+    return list(dict.fromkeys(paths))

@@ -314,7 +314,6 @@ class Run:
             tasks.start_soon(self._log.keep_durable, self._conversation.acknowledge)
             for output in self._outputs:
                 tasks.start_soon(output.read)
-            tasks.start_soon(self._keep_time)
             try:
                 with self._launching:
                     self._spawner = await launch()
@@ -322,6 +321,7 @@ class Run:
                 self._last_word = Refused("sandbox", str(error), error.hint)
             if self._spawner is not None:
                 tasks.start_soon(self._conversation.run)
+                tasks.start_soon(self._keep_time)
                 tasks.start_soon(self._bury_lingerer)
                 tasks.start_soon(self._keepers.follow, self._told)
                 await self._tree_ended.wait()
@@ -430,6 +430,7 @@ class Run:
             self._last_word,
             self.spec,
             stopped=self._log.fold.stop is not None,
+            last_rung=self._climb.rung,
             spawner_died=self._spawner is not None and self._spawner.is_dead(),
             gave_up=self._gave_up,
         ):

@@ -53,16 +53,21 @@ AGENTS = textwrap.dedent(
             run.emit_text("some words of a model")
     """
 )
-CROWD = "import os,sys,time\nfor _ in range(int(sys.argv[1])-1):\n    if not os.fork(): break\ntime.sleep(600)"
+CROWD = """
+import os, sys, time
+for _ in range(int(sys.argv[1]) - 1):
+    if not os.fork():
+        break
+time.sleep(600)
+"""
 
 
 def row(what: str, values: Sequence[float], unit: str = "ms", note: str = "") -> None:
     """Print one line: minimum, median and 99th percentile of *values*."""
     ordered = sorted(values)
     p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    print(
-        f"{what:<46} {ordered[0]:>9.3f} {statistics.median(ordered):>9.3f} {p99:>9.3f} {unit:<4} {note}"
-    )
+    figures = f"{ordered[0]:>9.3f} {statistics.median(ordered):>9.3f} {p99:>9.3f}"
+    print(f"{what:<46} {figures} {unit:<4} {note}")
 
 
 def ratio(values: Sequence[float], yardstick: Sequence[float]) -> str:
@@ -118,7 +123,7 @@ async def bench_first_instruction(supervisor: Supervisor, rounds: int, agents: P
 
 async def members_up(run: Run, count: int) -> None:
     """Return once *count* processes of *run* are there (its cgroup tells)."""
-    while len(run.members()) < count:
+    while len(run.members()) < count:  # noqa: ASYNC110 - nothing tells of a fork
         await trio.sleep(0.01)
 
 

@@ -91,7 +91,7 @@ def test_a_run_without_its_supervisor_is_lost(runs: Home, created: Created) -> N
     report = recovery.current(run)
     assert (report.state, report.result) == (State.FINISHED, Result.LOST)
     assert report.reason is Reason.SUPERVISOR_DIED
-    assert report.detail == "its supervisor died, and the agent was ended with it"
+    assert report.detail == "its supervisor died, and nothing is left of it"
     assert kinds(run) == [Created, Started, Lost, End]
     assert run.read_report() == report
     assert not run.is_held()

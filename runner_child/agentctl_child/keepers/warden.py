@@ -267,6 +267,7 @@ class _Warden:
             cpu_s=remains.cpu_s,
             max_rss_bytes=remains.max_rss_bytes,
             left=end.left,
+            at_ns=time.time_ns(),
             # Init's own timer fires when this process was stopped for as long.
             deadline=self.deadline or (unexplained and self.timer.has_fired),
             survivors=remains.survivors,

@@ -5,6 +5,7 @@ hand needs: ``stop`` must work at once, on a machine that a runaway agent has sl
 down.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -23,22 +24,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line *argv* (default: that of this process) and returns its exit code."""
     terminal.open_standard_streams()
     try:
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        _flush_stdout()
+        return code
     except AgentctlError as error:
         tell_error(error)
         return error.exit_code
     except BrokenPipeError:
-        # What stdout still buffers cannot be written; at exit, the interpreter would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _give_up_stdout()
         return _EXIT_PIPE
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
     except Exception as error:
         if os.environ.get("AGENTCTL_DEBUG"):
             raise
+        if isinstance(error, OSError):
+            _give_up_stdout()
         told = _translated(error)
         tell_error(told)
         return told.exit_code
+
+
+def _flush_stdout() -> None:
+    """Now, while an error still is our exit code; who started us without stdout wants none."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
+
+
+def _give_up_stdout() -> None:
+    """What it still buffers cannot be written; at exit, the interpreter would complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _dispatch(argv: list[str]) -> int:

@@ -31,7 +31,7 @@ _COLOURS: Final = {
 _HIDE_WITHIN_S: Final = 0.1
 _LAST_WORDS_S: Final = 1.0
 """How long a reader may take that somebody does not want to wait for."""
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(spec: RunSpec, spawner: StartedSpawner, *, quiet: bool, as_json: bool) -> int:
@@ -81,15 +81,19 @@ def _heeded() -> list[signal.Signals]:
 async def _obey(
     signals: AsyncIterator[int], live: Run, output: standard_io.Output, nursery: trio.Nursery
 ) -> None:
-    """Ctrl-C stops the run, a second one kills it; SIGTERM and SIGHUP stop it since we must go."""
+    """Ctrl-C stops the run; a second one, or SIGQUIT, kills it.
+
+    SIGTERM and SIGHUP stop it, since we must go.
+    """
     interrupted = False
     async for number in signals:
-        if number == signal.SIGINT:
+        if number in (signal.SIGINT, signal.SIGQUIT):
+            at_once = number == signal.SIGQUIT
             live.request_stop(
                 reason=Reason.USER,
-                detail="Ctrl-C" if not interrupted else "Ctrl-C, twice",
+                detail="Ctrl-\\" if at_once else "Ctrl-C, twice" if interrupted else "Ctrl-C",
                 actor=Actor("terminal", _terminal()),
-                kill=interrupted,
+                kill=interrupted or at_once,
             )
             interrupted = True
         else:

@@ -71,7 +71,7 @@ def _chosen(client: Client, options: argparse.Namespace, command: str) -> list[s
     if options.all and options.runs:
         raise UsageError("--all and RUN exclude each other", hint=f"agentctl {command} --all")
     if options.all:
-        return [report.id for report in client.listed()]
+        return [report.name or report.id for report in client.listed()]
     if not options.runs:
         raise UsageError(
             f"which run is to be {'killed' if command == 'kill' else 'stopped'}?",

@@ -5,6 +5,7 @@ Nothing here judges, and nothing raises: what cannot be found out is said in a f
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -30,6 +31,8 @@ _SETTINGS: Final = (
     "user/max_user_namespaces",
     "fs/inotify/max_user_instances",
 )
+
+_TRIAL_BYTES: Final = 1 << 16
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -167,6 +170,23 @@ def _controllers(mount: Path | None) -> tuple[str, ...]:
         return ()
 
 
+def _tried_out(directory: Path) -> str:
+    """Why nothing can be kept in *directory*; tried, because root may do what cannot be done."""
+    trial = directory / f".agentctl-doctor-{os.getpid()}"
+    try:
+        trial.mkdir(0o700)
+    except OSError as error:
+        return f"{directory} is not writable: {error.strerror}"
+    try:
+        with open(trial / "trial", "wb") as file:
+            file.write(bytes(_TRIAL_BYTES))
+    except OSError as error:
+        return f"{directory} takes no files: {error.strerror}"
+    finally:
+        shutil.rmtree(trial, ignore_errors=True)
+    return ""
+
+
 def _place(where: Callable[[], Path]) -> Place:
     try:
         path = where()
@@ -174,11 +194,7 @@ def _place(where: Callable[[], Path]) -> Place:
         return Place("", trouble=str(error))
     # What is not there yet would be made in the first directory above that is.
     there = next(one for one in (path, *path.parents) if one.exists())
-    trouble = ""
-    if not there.is_dir():
-        trouble = f"{there} is not a directory"
-    elif not os.access(there, os.W_OK | os.X_OK):
-        trouble = f"{there} is not writable"
+    trouble = _tried_out(there) if there.is_dir() else f"{there} is not a directory"
     try:
         room = os.statvfs(there)
         free_bytes = room.f_bavail * room.f_frsize

@@ -352,7 +352,9 @@ class Fold:
     def _on_end(self, body: End, time_ns: int) -> None:
         if self.end is None:
             self.end = body
-            self._over_ns = time_ns
+            # The log may be finished long after the tree was: by a supervisor that was frozen.
+            at_ns = self.exit.at_ns if self.exit is not None else 0
+            self._over_ns = min(at_ns, time_ns) if at_ns else time_ns
 
     def _is_over(self, time_ns: int) -> None:
         if self.end is None:

@@ -197,4 +197,4 @@ def _what_is_known(fold: Fold, leftovers: Leftovers) -> str:
         return "its supervisor died before the agent began"
     if leftovers.survivors:
         return "its supervisor died"
-    return "its supervisor died, and the agent was ended with it"
+    return "its supervisor died, and nothing is left of it"
