@@ -5,7 +5,6 @@ hand needs: ``stop`` must work at once, on a machine that a runaway agent has sl
 down.
 """
 
-import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -46,18 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _flush_stdout() -> None:
-    """Now, while an error still is our exit code; who started us without stdout wants none."""
-    try:
+    """Now, while an error still is our exit code."""
+    if sys.stdout is not None:  # None: we were started without one
         sys.stdout.flush()
-    except OSError as error:
-        if error.errno != errno.EBADF:
-            raise
 
 
 def _give_up_stdout() -> None:
     """What it still buffers cannot be written; at exit, the interpreter would complain."""
     try:
-        sys.stdout.flush()
+        _flush_stdout()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
