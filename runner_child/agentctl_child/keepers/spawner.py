@@ -36,7 +36,7 @@ from agentctl_protocol.vocabulary import Containment
 
 _ALL_KINDS: Final = 0x4000_0000  # __WALL
 #: An idle second-class import must not come between two runs that follow each other.
-_IDLE_MS: Final = 200
+_IDLE_MS: Final = 5
 #: How long wardens may take to empty their trees before we do it over their heads.
 _FAREWELL_S: Final = 1.0
 

@@ -8,8 +8,10 @@ there are none: init's end is everybody's.
 import contextlib
 import ctypes
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Collection
 from typing import Final
 
@@ -50,16 +52,35 @@ async def sweep_own(keep: Collection[int]) -> None:
     Only for a process that has no children besides.  Another process does it, since
     sweeping blocks; that one is ours, too, and not swept.  Not to be called twice at once.
     """
-    # It cannot always be started; then the report names who is left.
-    with contextlib.suppress(OSError), trio.move_on_after(_WITHIN_S):
-        await trio.run_process(
+    with trio.move_on_after(_WITHIN_S), contextlib.suppress(OSError):
+        # It cannot always be started; then the report names who is left.
+        sweep = await trio.lowlevel.open_process(
             [sys.executable, "-I", "-m", "agentctl_child.keepers.sweep", str(os.getpid()),
              *(str(pid) for pid in keep)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            check=False,
         )  # fmt: skip
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_reap_orphans, {sweep.pid, *keep})
+            await sweep.wait()
+            nursery.cancel_scope.cancel()
+    _reap(keep)
+
+
+async def _reap_orphans(keep: Collection[int]) -> None:
+    """Reap what dies, so that a tree which hops from parent to parent is not hidden in its dead.
+
+    Only the main thread hears of the dead; elsewhere they are reaped at the end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    with trio.open_signal_receiver(signal.SIGCHLD) as deaths:
+        async for _ in deaths:
+            _reap(keep)
+
+
+def _reap(keep: Collection[int]) -> None:
     for pid in children_of(os.getpid()):
         if pid not in keep:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - it does not wait
+                os.waitpid(pid, os.WNOHANG)
