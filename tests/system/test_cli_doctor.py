@@ -125,6 +125,8 @@ def test_a_state_directory_that_cannot_be_used_is_a_failure(home: AgentctlHome) 
     home.root.touch()
     done = home.run("doctor")
     assert done.code == 1
-    assert f"fail  state: {home.root} is not a directory" in done.out.replace("\n      ", " ")
+    # A long path is broken to fit the line, wherever that is.
+    wanted = f"fail  state: {home.root} is not a directory"
+    assert "".join(wanted.split()) in "".join(done.out.split())
     assert "fix: set AGENTCTL_HOME" in done.out
     assert max(map(len, done.out.splitlines())) <= 80
