@@ -295,8 +295,8 @@ def converse(
 
 def _dies(created: Created, within_s: float) -> bool:
     """Whether the supervisor of *created* is dead, or is within *within_s* seconds."""
-    from agentctl_supervisor.outside_stop import wait_gone
     from agentctl_supervisor.processes import process_tree
+    from agentctl_supervisor.processes.process_tree import wait_dead
 
     if created.boot_id != process_tree.boot_id():
         return True
@@ -304,6 +304,6 @@ def _dies(created: Created, within_s: float) -> bool:
     if pidfd is None:
         return True
     try:
-        return wait_gone([pidfd], max(within_s, 0.0))
+        return wait_dead([pidfd], max(within_s, 0.0))
     finally:
         os.close(pidfd)

@@ -11,7 +11,6 @@ begins at SIGTERM.
 
 import contextlib
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -51,8 +50,6 @@ _NEVER_WRITTEN: Final = 1 << 62
 """Above every number of a record that is in a log."""
 _WARDEN_ALONE_S: Final = 1.0
 """How long the warden may sweep before its run's members are also killed one by one."""
-_LONGEST_POLL_S: Final = 86_400.0
-"""poll(2) takes an int of milliseconds, which is 24 days; whoever waits longer looks again."""
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -213,9 +210,9 @@ class _Grip:
         if move.cgroup:
             _kill_cgroup(self._contained.cgroup)
         if move.rung is not Rung.SIGKILL:
-            return wait_gone(self._keepers(), move.wait_s)
+            return process_tree.wait_dead(self._keepers(), move.wait_s)
         deadline = time.monotonic() + move.wait_s
-        wait_gone(self._keepers(), min(_WARDEN_ALONE_S, move.wait_s))
+        process_tree.wait_dead(self._keepers(), min(_WARDEN_ALONE_S, move.wait_s))
         while (left := self._look()) and (left_s := deadline - time.monotonic()) > 0:
             _kill_each(left, left_s)
         return not left
@@ -232,30 +229,13 @@ class _Grip:
         return alive
 
 
-def wait_gone(pidfds: Sequence[int], timeout_s: float) -> bool:
-    """Whether all of *pidfds* are dead, or are within *timeout_s* seconds."""
-    deadline = time.monotonic() + timeout_s
-    alive = set(pidfds)
-    poll = select.poll()
-    for pidfd in alive:
-        poll.register(pidfd, select.POLLIN)
-    while alive:
-        left_s = min(max(deadline - time.monotonic(), 0), _LONGEST_POLL_S)
-        for pidfd, _ in poll.poll(left_s * 1000):
-            poll.unregister(pidfd)
-            alive.discard(pidfd)
-        if time.monotonic() >= deadline:
-            break
-    return not alive
-
-
 def _kill_each(members: Sequence[ProcessIdentity], timeout_s: float) -> None:
     """SIGKILLs each of *members* and waits until they are dead, or for *timeout_s* seconds."""
     pidfds = [fd for who in members if (fd := process_tree.open_pidfd(who)) is not None]
     try:
         for pidfd in pidfds:
             process_tree.send_signal(pidfd, signal.SIGKILL)
-        wait_gone(pidfds, timeout_s)
+        process_tree.wait_dead(pidfds, timeout_s)
     finally:
         for pidfd in pidfds:
             os.close(pidfd)

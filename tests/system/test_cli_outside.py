@@ -19,8 +19,8 @@ from agentctl_supervisor.outside_stop import (
     Move,
     plan,
     told,
-    wait_gone,
 )
+from agentctl_supervisor.processes.process_tree import wait_dead
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_testkit import AgentctlHome, is_alive, wait_until_gone
@@ -92,10 +92,10 @@ def test_waiting_for_processes_ends_with_the_last_of_them() -> None:
     process = subprocess.Popen(["sleep", "60"])
     pidfd = os.pidfd_open(process.pid)
     try:
-        assert not wait_gone([pidfd], 0.05)
+        assert not wait_dead([pidfd], 0.05)
         process.kill()
-        assert wait_gone([pidfd], 10)
-        assert wait_gone([], 0)
+        assert wait_dead([pidfd], 10)
+        assert wait_dead([], 0)
     finally:
         process.wait()
         os.close(pidfd)

@@ -25,6 +25,8 @@ _DEAD: Final = frozenset("ZXx")
 _MAX_COMMAND: Final = 4096
 _SHOWN_COMMAND: Final = 200
 _MAX_READ: Final = 1 << 18
+_LONGEST_POLL_S: Final = 86_400.0
+"""poll(2) takes an int of milliseconds, which is 24 days; whoever waits longer looks again."""
 
 
 class _Stat(NamedTuple):
@@ -134,20 +136,20 @@ def marked(run_id: str, not_before: int = 0) -> list[ProcessIdentity]:
 
 def wait_dead(pidfds: Iterable[int], timeout_s: float) -> bool:
     """Whether all of *pidfds* are dead, or are within *timeout_s* seconds."""
-    poll = select.poll()
+    deadline = time.monotonic() + timeout_s
     left = set(pidfds)
+    poll = select.poll()
     for pidfd in left:
         poll.register(pidfd, select.POLLIN)
-    deadline = time.monotonic() + timeout_s
     while left:
+        left_s = min(max(deadline - time.monotonic(), 0.0), _LONGEST_POLL_S)
         # Readable once every thread has ended, zombies included (pidfd_open(2)).
-        dead = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
-        if not dead:
-            return False
-        for pidfd, _ in dead:
+        for pidfd, _ in poll.poll(left_s * 1000):
             poll.unregister(pidfd)
             left.discard(pidfd)
-    return True
+        if time.monotonic() >= deadline:
+            break
+    return not left
 
 
 def command_line(pid: int) -> str:
