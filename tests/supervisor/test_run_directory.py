@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agentctl_logcheck import BROKEN
 from agentctl_protocol.records import Stop
 from agentctl_protocol.report import Actor, Report
 from agentctl_protocol.spec import RunSpec, is_run_id
@@ -520,6 +521,7 @@ def test_a_spec_that_is_no_ordinary_file_is_a_named_error(runs: Home, kind: str)
 
 def test_a_missing_spec_is_a_named_error(runs: Home) -> None:
     """A run that lost its spec is listed, and says so when it is read."""
+    (runs.root / BROKEN).touch()
     run = runs.create_run(TRUE)
     (run.path / "00000001.log").write_bytes(b"")
     (run.path / "spec").unlink()
