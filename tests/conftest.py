@@ -1,5 +1,6 @@
 """Rules for all tests, and the fixtures that most of them want."""
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,10 @@ def pytest_configure() -> None:
 
     A suite that runs under nohup, or in the background of a script, was started with some
     ignored, and a program would inherit that.  A handler is not inherited.
+
+    A test that names no sandbox level is not about the sandbox.
     """
+    os.environ["AGENTCTL_SANDBOX"] = "basic"
     for number in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)

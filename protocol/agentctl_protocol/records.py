@@ -31,7 +31,7 @@ from agentctl_protocol.messages import (
     Ready,
     ResultMessage,
 )
-from agentctl_protocol.report import Actor, Processes, Survivor
+from agentctl_protocol.report import Actor, Processes, Survivor, Workspace
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
 
@@ -57,6 +57,8 @@ class Created(_Written, frozen=True, tag="created"):
     boot_id: str
     socket: str = ""
     uid: int = 0
+    workspace: str = ""
+    private_workspace: bool = False
 
 
 class ContainedRecord(_Written, frozen=True, tag="contained"):
@@ -118,6 +120,8 @@ class Stop(_Written, frozen=True, tag="stop"):
 class RungRecord(_Written, frozen=True, tag="rung"):
     """A step of the ladder was taken.  ``processes`` were alive just before it.
 
+    ``open_files``: those that they had open for writing; asked for before SIGKILL only.
+
     ``at_ns``: when, in wall-clock nanoseconds, if somebody else took it while the holder
     did not answer; 0 is the time of the record.
     """
@@ -125,6 +129,7 @@ class RungRecord(_Written, frozen=True, tag="rung"):
     step: Rung
     processes: int = 0
     at_ns: int = 0
+    open_files: tuple[str, ...] = ()
 
 
 class Answered(_Written, frozen=True, tag="answered"):
@@ -162,6 +167,12 @@ class RefusedRecord(_Written, frozen=True, tag="refused"):
     reason: Reason
     detail: str
     hint: str = ""
+
+
+class WorkspaceRecord(_Written, frozen=True, tag="workspace"):
+    """What the run did to its workspace, looked at when its tree was empty."""
+
+    workspace: Workspace
 
 
 class End(_Written, frozen=True, tag="end"):
@@ -206,6 +217,7 @@ SupervisorRecord: TypeAlias = (
     | Exit
     | Illegal
     | RefusedRecord
+    | WorkspaceRecord
     | End
     | Lost
 )

@@ -20,6 +20,7 @@ from agentctl_protocol.vocabulary import (
     EXIT_OK,
     EXIT_OWN_FAILURE,
     EXIT_STOPPED,
+    Network,
     Reason,
     Result,
     Rung,
@@ -107,6 +108,26 @@ class Limit(msgspec.Struct, frozen=True):
     origin: str = "spec"
 
 
+class Workspace(msgspec.Struct, frozen=True):
+    """The directory that a run could write to; ``path`` is empty where there was no such bound.
+
+    ``private``: a fresh one of its own.  All other paths are relative to it, or absolute
+    where they lie outside (``--rw``).  ``changed``: files and directories whose inode
+    changed while the run lived, whoever did it; ``changed_left_out``: how many more were
+    seen; ``incomplete``: why not everything was looked at, or empty.  ``open_at_kill``: open
+    for writing just before SIGKILL, so perhaps half written.  ``exposed``: names that
+    other programs execute or obey (``.git/hooks``) and that the run could make or change.
+    """
+
+    path: str = ""
+    private: bool = False
+    changed: tuple[str, ...] = ()
+    changed_left_out: int = 0
+    incomplete: str = ""
+    open_at_kill: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What happened.  A running run has one too: what is known so far, with ``result`` null."""
 
@@ -138,7 +159,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: Any = None
     artifacts: tuple[str, ...] = ()
     sandbox: Sandbox = Sandbox.BASIC
+    network: Network = Network.HOST
     layers: tuple[str, ...] = ()
+    workspace: Workspace = Workspace()
+    origins: dict[str, str] = {}
     limits: tuple[Limit, ...] = ()
     output_bytes: int = 0
     dropped_bytes: int = 0

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from agentctl_protocol.vocabulary import Containment, Sandbox
+from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 
 #: Environment variable that names a program's end of the channel.
 CHANNEL_FD_VARIABLE: Final = "AGENTCTL_CHANNEL_FD"
@@ -59,6 +59,53 @@ class LaunchPacket(_Packet, frozen=True, tag="launch_packet"):
     containment: Containment = Containment.PID_NAMESPACE
 
 
+class Bind(_Packet, frozen=True, tag="bind"):
+    """A file or directory of the host's, at the same path.
+
+    ``mapped``: to a run with a uid of its own, what belongs to this path's owner appears as
+    the run's (an idmapped mount).  ``device``: a device node, which alone may work as one.
+    ``optional``: left out if it is not there.
+    """
+
+    path: bytes
+    writable: bool = False
+    mapped: bool = False
+    device: bool = False
+    optional: bool = False
+
+
+class Scratch(_Packet, frozen=True, tag="scratch"):
+    """An empty directory in memory, the run's own, gone with it."""
+
+    path: bytes
+    size_bytes: int
+    mode: int = 0o700
+
+
+class Cover(_Packet, frozen=True, tag="cover"):
+    """An empty read-only directory, or an empty file, over what is there."""
+
+    path: bytes
+
+
+class Text(_Packet, frozen=True, tag="text"):
+    """A small read-only file of ours."""
+
+    path: bytes
+    data: bytes
+
+
+class Link(_Packet, frozen=True, tag="link"):
+    """A symbolic link."""
+
+    path: bytes
+    target: bytes
+
+
+Part: TypeAlias = Bind | Scratch | Cover | Text | Link
+"""A part of what a run sees.  Paths are absolute, without ``.``, ``..`` or a symbolic link."""
+
+
 class Launch(_Packet, frozen=True, tag="launch"):
     """A run to start.  Sent in a sealed memfd, because an argument list may be 2 MB long.
 
@@ -68,6 +115,9 @@ class Launch(_Packet, frozen=True, tag="launch"):
     ``argv`` and ``env`` hold bytes as the kernel will see them.
     ``host_uid``: the run's uid and gid on the host (root callers only); None keeps the caller's.
     ``sealed``: in the subreaper fallback, forbid the agent to touch its keepers.
+    ``view``: all that the agent sees at strict, where its private root is made of these
+    parts in this order, parents first; at standard only its Binds count, as what Landlock
+    lets it reach.  ``/proc`` and ``/dev`` come of themselves.  ``network``: NONE takes it away.
     """
 
     run: str
@@ -82,6 +132,8 @@ class Launch(_Packet, frozen=True, tag="launch"):
     deadline_s: float | None = None
     host_uid: int | None = None
     sealed: bool = True
+    view: tuple[Part, ...] = ()
+    network: Network = Network.HOST
 
 
 # --- warden → supervisor --------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agentctl_protocol.vocabulary import Sandbox
+from agentctl_protocol.vocabulary import Network, Sandbox
 
 DEFAULT_GRACE_S: Final = 5.0
 DEFAULT_TERM_GRACE_S: Final = 2.0
@@ -41,11 +41,18 @@ class RunSpec(
         target: ``module:function`` or ``path.py:function``.
         input: the function's argument; anything that JSON can say.
         python: the interpreter for ``target`` (default: the supervisor's own).
-        cwd: working directory (default: the supervisor's).
-        env: the whole environment of the run (default: the supervisor's).  Values are
-            never stored: the ``spec`` file holds ``env_names``.
+        cwd: working directory (default: the workspace, or else the supervisor's own).
+        env: the whole environment of the run.  Default: at strict and standard a few
+            harmless variables of the supervisor's, else all of them.  Values are never
+            stored: the ``spec`` file holds ``env_names``.
         name: for people; a live run's name is unique.  tags: for people and filters.
-        sandbox: how much the run is confined.
+        sandbox: how much the run is confined (default: ``$AGENTCTL_SANDBOX``, else strict).
+        workspace: the directory that the run may write to (default: ``cwd``; a fresh one
+            in ``/``, in the home directory and above it).  Strict and standard only, like
+            ``ro`` and ``rw``, more paths that it may read, or also write; and
+            ``unprotect``, names in the workspace (``.git/hooks``) that it may change after all.
+        net: what it reaches of the network (default: none at strict and standard).
+        origins: where settings came from (``{"sandbox": "agentctl.toml"}``), for people.
         time_s: hard wall-clock limit in seconds; None is none.
         grace_s, term_grace_s: seconds that a stop waits for the agent to obey the
             message, then SIGTERM.
@@ -63,7 +70,13 @@ class RunSpec(
     env_names: tuple[str, ...] = ()
     name: str | None = None
     tags: dict[str, str] = {}
-    sandbox: Sandbox = Sandbox.BASIC
+    sandbox: Sandbox | None = None
+    workspace: str | None = None
+    ro: tuple[str, ...] = ()
+    rw: tuple[str, ...] = ()
+    unprotect: tuple[str, ...] = ()
+    net: Network | None = None
+    origins: dict[str, str] = {}
     time_s: float | None = None
     grace_s: float = DEFAULT_GRACE_S
     term_grace_s: float = DEFAULT_TERM_GRACE_S

@@ -67,10 +67,19 @@ class Rung(enum.StrEnum):
 
 
 class Sandbox(enum.StrEnum):
-    """How much a run is confined.  Later levels (standard, strict) are added to this list."""
+    """How much a run is confined, the most first."""
 
+    STRICT = "strict"  # a view of its own: namespaces, own root, Landlock, seccomp; the default
+    STANDARD = "standard"  # Landlock and seccomp, where there are no namespaces to be had
     BASIC = "basic"  # containment and limits
     NONE = "none"  # only the unsealed subreaper fallback: for debugging
+
+
+class Network(enum.StrEnum):
+    """What a run reaches of the network."""
+
+    NONE = "none"  # strict: its own loopback; standard: no socket but pairs
+    HOST = "host"
 
 
 class Containment(enum.StrEnum):

@@ -3,12 +3,36 @@
 import os
 import site
 from collections.abc import Mapping
+from typing import Final
+
+import msgspec
 
 from agentctl_protocol.messages import Start
 from agentctl_protocol.spawning import Launch
 from agentctl_protocol.spec import RunSpec, SpecError, split_target
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import Containment, Sandbox
+
+
+LEVEL_VARIABLE: Final = "AGENTCTL_SANDBOX"
+"""The level of runs that name none."""
+
+
+def with_level(spec: RunSpec, environ: Mapping[str, str]) -> RunSpec:
+    """*spec* with a sandbox level.
+
+    Raises:
+        SpecError: there is no level of the name that *environ* gives.
+    """
+    if spec.sandbox is not None:
+        return spec
+    named = environ.get(LEVEL_VARIABLE) or Sandbox.BASIC
+    try:
+        return msgspec.structs.replace(spec, sandbox=Sandbox(named))
+    except ValueError:
+        raise SpecError(
+            f"{LEVEL_VARIABLE}={named[:40]}: no such sandbox level", " or ".join(Sandbox)
+        ) from None
 
 
 def working_directory(spec: RunSpec) -> str:
@@ -33,6 +57,7 @@ def launch_of(spec: RunSpec, run_id: str, environ: Mapping[str, str]) -> Launch:
     Raises:
         SpecError: an argument, a path or the environment is no text that Linux could take.
     """
+    assert spec.sandbox is not None
     env = spec.env if spec.env is not None else environ
     deadline_s = None
     if spec.time_s is not None:

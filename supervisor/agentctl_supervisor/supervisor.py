@@ -17,7 +17,7 @@ from agentctl_protocol.vocabulary import Containment, Reason, Sandbox
 from agentctl_supervisor.control_server import ControlServer
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, SupervisorGoneError
 from agentctl_supervisor.keepers import Keepers
-from agentctl_supervisor.launch import launch_of, start_of
+from agentctl_supervisor.launch import launch_of, start_of, with_level
 from agentctl_supervisor.output_pump import OnOutput
 from agentctl_supervisor.plumbing import TheirEnds, lay
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
@@ -136,7 +136,7 @@ class Supervisor:
             NameInUseError: a live run has this name.
             SpawnError, StateDirectoryError: this supervisor cannot start or keep a run now.
         """
-        spec.checked()
+        spec = with_level(spec, os.environ).checked()
         if self._closing:
             raise SupervisorGoneError("this supervisor is ending: it starts no more runs")
         run, launch, theirs = self._make_run(spec, on_output)

@@ -128,9 +128,9 @@ def _tags(pairs: list[str]) -> dict[str, str]:
     return tags
 
 
-def _sandbox(text: str | None) -> Sandbox:
+def _sandbox(text: str | None) -> Sandbox | None:
     if text is None:
-        return Sandbox.BASIC
+        return None
     try:
         return Sandbox(text)
     except ValueError:

@@ -48,7 +48,7 @@ from agentctl_protocol.report import (
 )
 from agentctl_protocol.spec import DEFAULT_OUTPUT_BYTES, RunSpec
 from agentctl_protocol.values import NIL
-from agentctl_protocol.vocabulary import Result, State
+from agentctl_protocol.vocabulary import Result, Sandbox, State
 from agentctl_supervisor.store.call_history import CallHistory, UsageTotals, open_or_note
 from agentctl_supervisor.store.outcome import Decisive, Facts, Outcome, outcome, settles
 
@@ -210,7 +210,7 @@ class Fold:
             partial_text=str(self._text),
             checkpoint=open_or_note(state, "checkpoint", notes),
             artifacts=tuple(self._artifacts),
-            sandbox=self.spec.sandbox,
+            sandbox=self.spec.sandbox or Sandbox.BASIC,
             layers=self._started.layers if self._started else (),
             limits=_limits(self.spec),
             output_bytes=self._output_bytes,
