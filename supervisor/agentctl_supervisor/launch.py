@@ -13,7 +13,6 @@ from agentctl_protocol.spec import RunSpec, SpecError, split_target
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import Containment, Sandbox
 
-
 LEVEL_VARIABLE: Final = "AGENTCTL_SANDBOX"
 """The level of runs that name none."""
 
