@@ -10,7 +10,7 @@ from agentctl_protocol import control, records, spawning
 from agentctl_protocol import messages as m
 from agentctl_protocol.channel import agent_end, supervisor_end, tag_of
 from agentctl_protocol.framing import frame
-from agentctl_protocol.report import Actor, Processes, Survivor
+from agentctl_protocol.report import Actor, Processes, Survivor, Workspace
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
 
@@ -105,6 +105,12 @@ GOLDEN_RECORDS: list[tuple[msgspec.Struct, bytes]] = [
         + b"\xa7boot_id\xa1b\xa6socket\xa2/s\xa3uid\x01",
     ),
     (
+        records.Created(supervisor=ALICE, boot_id="b", workspace="/w", private_workspace=True),
+        b"\x85\xa4type\xa7created\xaasupervisor"
+        + ALICE_BYTES
+        + b"\xa7boot_id\xa1b\xa9workspace\xa2/w\xb1private_workspace\xc3",
+    ),
+    (
         records.ContainedRecord(
             warden=ALICE,
             root=ALICE,
@@ -155,6 +161,10 @@ GOLDEN_RECORDS: list[tuple[msgspec.Struct, bytes]] = [
         b"\x83\xa4type\xa4rung\xa4step\xa7sigterm\xa9processes\x03",
     ),
     (
+        records.RungRecord(step=Rung.SIGKILL, open_files=("a",)),
+        b"\x83\xa4type\xa4rung\xa4step\xa7sigkill\xaaopen_files\x91\xa1a",
+    ),
+    (
         records.Answered(step=Rung.ASKED, how="no"),
         b"\x83\xa4type\xa8answered\xa4step\xa5asked\xa3how\xa2no",
     ),
@@ -169,6 +179,14 @@ GOLDEN_RECORDS: list[tuple[msgspec.Struct, bytes]] = [
     (
         records.RefusedRecord(reason=Reason.NOT_FOUND, detail="d", hint="h"),
         b"\x84\xa4type\xa7refused\xa6reason\xa9not_found\xa6detail\xa1d\xa4hint\xa1h",
+    ),
+    (
+        records.WorkspaceRecord(Workspace(path="/w", private=True, changed=("a",), exposed=("b",))),
+        (
+            b"\x82\xa4type\xa9workspace\xa9workspace\x87\xa4path\xa2/w\xa7private\xc3"
+            b"\xa7changed\x91\xa1a\xb0changed_left_out\x00\xaaincomplete\xa0"
+            b"\xacopen_at_kill\x90\xa7exposed\x91\xa1b"
+        ),
     ),
     (
         records.End(

@@ -29,6 +29,7 @@ CHAPTERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
         report.Actor,
         report.Processes,
         report.Survivor,
+        report.Workspace,
     ),
     "### Requests": control.Request.__args__,
     "### Answers": control.Reply.__args__,
@@ -178,6 +179,7 @@ def test_the_state_tables_are_those_of_the_code(
         vocabulary.Reason,
         vocabulary.Rung,
         vocabulary.Sandbox,
+        vocabulary.Network,
         vocabulary.Containment,
     ],
 )
