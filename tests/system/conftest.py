@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agentctl_testkit_attacks import AttackRange
 from agentctl_testkit_audit import audit
 
 
@@ -13,3 +14,10 @@ def audited_logs(tmp_path: Path) -> Iterator[None]:
     """Whatever a test did to its runs, their logs keep the promises that a log can show."""
     yield
     assert audit(tmp_path) == []
+
+
+@pytest.fixture(scope="session")
+def attack_range(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackRange]:
+    """Where attacks are tried outside and inside; one for all, as its callers take seconds."""
+    with AttackRange.open(tmp_path_factory.mktemp("attacks")) as attack_range:
+        yield attack_range

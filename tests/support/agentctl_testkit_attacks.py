@@ -1,0 +1,592 @@
+"""The attack range: each program of ``tests/agents/attacks`` outside a sandbox, then inside.
+
+The contract of an attack
+    ``tests/agents/attacks/a01_what_it_tries.py``: group (A to F of the catalogue), number,
+    name.  The first line of its docstring becomes its row in ``docs/sandbox.md``: what it
+    tries, a colon, what must happen.  It imports nothing but the standard library and
+    `attempt`, whose docstring says how variants are written, and gets `Plant.facts`.
+
+    A test module lists the attacks of its groups as `Probe`, and for each `params` and
+    `AttackRange.check` do the rest:
+
+    1. *Outside*, as a plain process of the same caller, every variant has to work, or to say
+       that it is `Impossible` there: nothing is taken for blocked that was never seen open.
+    2. *Inside*, at each level of the probe and for each caller (root, and an ordinary user),
+       no variant may work, but for those in `Probe.harmless`, which must, or else are stale.
+    3. On the host's side, `Plant.harm` must find all as it was planted, whatever the attack
+       says of itself; and nothing that was secret may stand in its output.
+
+A run of the tests with ``AGENTCTL_GOLDEN=write`` writes the rows; without, it compares.
+
+Standard is tried in the subreaper fallback, where it has nothing but Landlock and seccomp:
+with a pid namespace it is only stronger.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, Self, TypeAlias
+
+import pytest
+
+from agentctl_testkit import AGENTS, as_nobody
+from agentctl_testkit_attack_table import NOT_SHOWN, Row, compare_or_write
+from agentctl_testkit_capabilities import Capability
+from agentctl_testkit_ordinary import Installation, installed, interpreter
+
+ATTACKS: Final = AGENTS / "attacks"
+SERVER: Final = Path(__file__).with_name("agentctl_attack_server.py")
+PLANTED_VARIABLE: Final = "PLANTED"
+
+STRICT: Final = "strict"
+STANDARD: Final = "standard"
+ROOT: Final = "root"
+USER: Final = "user"
+
+Level: TypeAlias = Literal["strict", "standard"]
+Verdict: TypeAlias = Literal["open", "blocked", "impossible", "broken"]
+
+_TIME_S: Final = 45.0
+"""For a whole attack, with many others beside it; nothing waits for it to pass."""
+_CONTAINMENT: Final = {STRICT: "pid-namespace", STANDARD: "subreaper"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Harmless:
+    """A variant that does work inside, and why nobody is worse off for it."""
+
+    variant: str
+    why: str
+    levels: tuple[str, ...] = (STRICT, STANDARD)
+    callers: tuple[str, ...] = (ROOT, USER)
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """An attack, and how it is judged.
+
+    ``name``: its file, without ``.py``.  ``levels``: those that promise something about it.
+    ``needs``: what a machine must have to show it.  ``spec``: more fields of the `RunSpec`.
+    ``plant``: plants more before it starts (not at level "outside" alone: see `Plant.level`),
+    and gives more facts; what is to be undone goes on `Plant.undo`.  ``check``: what else is
+    wrong on the host afterwards, one text each.  ``seen``: its control leaves traces that
+    `Plant.harm` and ``check`` must see, or else they are blind.
+    """
+
+    name: str
+    levels: tuple[str, ...] = (STRICT, STANDARD)
+    needs: tuple[Capability, ...] = ()
+    harmless: tuple[Harmless, ...] = ()
+    spec: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    plant: "Callable[[Plant], Mapping[str, Any]] | None" = None
+    check: "Callable[[Plant], Sequence[str]] | None" = None
+    seen: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def path(self) -> Path:
+        """The program."""
+        return ATTACKS / f"{self.name}.py"
+
+    @property
+    def promise(self) -> str:
+        """What it tries and what must happen, on one line."""
+        text = ast.get_docstring(ast.parse(self.path.read_text())) or ""
+        return " ".join(text.partition("\n\n")[0].split())
+
+
+def params(probes: Sequence[Probe]) -> list[Any]:
+    """*probes* for ``pytest.mark.parametrize``."""
+    return [pytest.param(p, id=p.name, marks=pytest.mark.needs(*p.needs)) for p in probes]
+
+
+def attack_files(*groups: str) -> set[str]:
+    """Names of all attacks of these groups, ``"a"`` to ``"f"``."""
+    return {path.stem for group in groups for path in ATTACKS.glob(f"{group}[0-9]*.py")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What an attack said of itself, and what was found on the host afterwards."""
+
+    attack: Verdict
+    detail: str
+    evidence: Mapping[str, str]
+    variants: Mapping[str, Verdict]
+    harm: tuple[str, ...] = ()
+
+
+# --- what is planted --------------------------------------------------------
+
+
+class Plant:
+    """What one attack finds on the host: its caller's, except for the sockets.
+
+    ``level`` is "outside" for a control.  Below ``directory``: ``workspace``, which the run
+    may write to, and ``outside``, which it was not given, with ``secret`` (0600) and
+    ``victim`` (0644).
+    """
+
+    def __init__(self, directory: Path, caller: "Caller", level: str, token: str) -> None:
+        self.directory = directory
+        self.caller = caller
+        self.level = level
+        self.token = token
+        self.undo = contextlib.ExitStack()
+        self.workspace = directory / "workspace"
+        self.outside = directory / "outside"
+        self.secret = self.outside / "secret"
+        self.victim = self.outside / "victim"
+        for path in (directory, self.workspace, self.outside):
+            path.mkdir(mode=0o755)
+        self.secret.write_text(f"{token}\n")
+        self.secret.chmod(0o600)
+        self.victim.write_text("untouched\n")
+        for path in (directory, self.workspace, self.outside, self.secret, self.victim):
+            self.own(path)
+        self._listen()
+        # Its command line, its environment and a descriptor of it hold the secret.
+        with self.secret.open() as secret:
+            self.process = subprocess.Popen(
+                [f"planted {token}", "600"],
+                executable="/bin/sleep",
+                env={PLANTED_VARIABLE: token},
+                stdin=secret,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                **caller.identity,
+            )
+        self.undo.callback(self._end_process)
+        self.facts: dict[str, Any] = {
+            "caller": caller.name,
+            "level": level,
+            "workspace": str(self.workspace),
+            "outside": str(self.outside),
+            "secret": str(self.secret),
+            "victim": str(self.victim),
+            "victim_pid": self.process.pid,
+            "tcp_port": self._port("tcp"),
+            "tcp6_port": self._port("tcp6"),
+            "udp_port": self._port("udp"),
+            "abstract": self._abstract,
+            "unix_path": str(self.outside / "socket"),
+        }
+        self._before = self._state()
+
+    def own(self, path: Path) -> None:
+        """Give *path* to the caller."""
+        if os.geteuid() == 0:
+            os.chown(path, self.caller.uid, self.caller.uid, follow_symlinks=False)
+
+    def plant(self, more: Mapping[str, Any]) -> None:
+        """Add facts; what is on the host now is what has to be there afterwards."""
+        self.facts |= more
+        self._before = self._state()
+
+    def harm(self) -> tuple[str, ...]:
+        """What is not as it was planted, and who was called."""
+        found = []
+        for what, now in self._state().items():
+            before = self._before.get(what)
+            if now != before:
+                found.append(f"{what}: {before} became {now}")
+        found += [f"{what}: gone" for what in self._before.keys() - self._state().keys()]
+        return tuple(found)
+
+    def close(self) -> None:
+        """Remove all of it."""
+        self.undo.close()
+        shutil.rmtree(self.directory)
+
+    # --- sockets
+
+    def _listen(self) -> None:
+        self._abstract = f"agentctl-attack-{secrets.token_hex(8)}"
+        self.sockets: dict[str, socket.socket] = {}
+        for name, family, kind, address in (
+            ("tcp", socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
+            ("tcp6", socket.AF_INET6, socket.SOCK_STREAM, ("::1", 0)),
+            ("udp", socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
+            ("abstract", socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self._abstract}"),
+            ("unix", socket.AF_UNIX, socket.SOCK_STREAM, str(self.outside / "socket")),
+        ):
+            with contextlib.suppress(OSError):  # a machine without IPv6
+                listener = socket.socket(family, kind)
+                self.undo.callback(listener.close)
+                listener.setblocking(False)
+                listener.bind(address)
+                if kind == socket.SOCK_STREAM:
+                    listener.listen(32)
+                self.sockets[name] = listener
+        (self.outside / "socket").chmod(0o666)
+
+    def _port(self, name: str) -> int:
+        return int(self.sockets[name].getsockname()[1]) if name in self.sockets else 0
+
+    def _called(self, listener: socket.socket) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            if listener.type == socket.SOCK_STREAM:
+                listener.accept()[0].close()
+            else:
+                listener.recv(1)
+            return True
+        return False
+
+    # --- state
+
+    def _state(self) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for path in (self.outside, *sorted(self.outside.rglob("*"))):
+            found[str(path)] = _metadata(path)
+        found["victim process"] = self._process_state()
+        for name, listener in self.sockets.items():
+            found[f"calls of the {name} socket"] = self._called(listener)
+        return found
+
+    def _process_state(self) -> object:
+        pid = self.process.pid
+        if self.process.poll() is not None:
+            return f"ended: {self.process.returncode}"
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        status = Path(f"/proc/{pid}/status").read_text()
+        kept = [
+            line
+            for line in status.splitlines()
+            if line.startswith(("TracerPid", "Cpus_allowed:", "SigIgn", "SigPnd", "ShdPnd"))
+        ]
+        # Idle or starved of a processor, but not stopped.
+        state = "T" if stat[0] in "Tt" else "S"
+        return (
+            state,
+            *(stat[i] for i in (2, 3, 15, 16, 38)),
+            *kept,
+            Path(f"/proc/{pid}/limits").read_text(),
+            Path(f"/proc/{pid}/oom_score_adj").read_text(),
+        )
+
+    def _end_process(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def _metadata(path: Path) -> object:
+    status = path.lstat()
+    content: bytes | str = ""
+    if path.is_symlink():
+        content = os.readlink(path)
+    elif path.is_file():
+        content = path.read_bytes()[:4096]
+    attributes = {
+        name: os.getxattr(path, name, follow_symlinks=False)
+        for name in os.listxattr(path, follow_symlinks=False)
+    }
+    return (
+        oct(status.st_mode),
+        *(status.st_uid, status.st_gid, status.st_nlink, status.st_size, status.st_mtime_ns),
+        attributes,
+        content,
+    )
+
+
+# --- who runs them ------------------------------------------------------------
+
+
+class Caller:
+    """Somebody who runs agentctl: root, or an ordinary user."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        token: str,
+        installation: Installation | None = None,
+    ) -> None:
+        self.name = name
+        self.directory = directory
+        self.token = token
+        self.identity: dict[str, Any] = as_nobody() if installation else {}
+        self.uid = 65534 if installation else os.geteuid()
+        self.attacks = installation.agents / "attacks" if installation else ATTACKS
+        #: For attacks: one that everybody can run, if there is one.
+        self.interpreter = (interpreter() if os.geteuid() == 0 else None) or sys.executable
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("AGENTCTL_")},
+            "HOME": str(directory),
+            PLANTED_VARIABLE: token,
+        }
+        self._python = installation.python if installation else sys.executable
+        self._servers: dict[str, _Server] = {}
+        self._stack = contextlib.ExitStack()
+
+    def argv(self, probe: Probe, facts: Mapping[str, Any]) -> tuple[str, ...]:
+        """The command line of an attack."""
+        program = self.attacks / probe.path.name
+        return (self.interpreter, "-ESs", str(program), json.dumps(facts))
+
+    def outside(self, probe: Probe, plant: Plant) -> "subprocess.Popen[bytes]":
+        """Start it as a plain process."""
+        return subprocess.Popen(
+            self.argv(probe, plant.facts),
+            cwd=plant.workspace,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            **self.identity,
+        )
+
+    def server(self, level: str) -> "_Server":
+        """The supervisor of all its runs at *level*."""
+        if level not in self._servers:
+            home = self.directory / f"home-{level}"
+            self._servers[level] = self._stack.enter_context(
+                _Server(
+                    self._python,
+                    home,
+                    {**self.environment, "AGENTCTL_CONTAINMENT": _CONTAINMENT[level]},
+                    self.identity,
+                )
+            )
+        return self._servers[level]
+
+    def inside(self, probe: Probe, plant: Plant) -> int:
+        """Start it as a run; the number of the job."""
+        return self.server(plant.level).start(
+            {
+                "argv": self.argv(probe, plant.facts),
+                "sandbox": plant.level,
+                "workspace": str(plant.workspace),
+                "cwd": str(plant.workspace),
+                "ro": [str(self.attacks)],
+                "time_s": _TIME_S,
+                "grace_s": 0.1,
+                "term_grace_s": 0.1,
+                **probe.spec,
+            }
+        )
+
+    def close(self) -> None:
+        """End its supervisors."""
+        self._stack.close()
+
+
+class _Server:
+    """`agentctl_attack_server` as a process of a caller's."""
+
+    def __init__(
+        self, python: str, home: Path, environment: Mapping[str, str], identity: dict[str, Any]
+    ) -> None:
+        self.home = home
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._last = 0
+        self._process = subprocess.Popen(
+            [python, "-c", SERVER.read_text()],
+            cwd="/",
+            env={**environment, "AGENTCTL_HOME": str(home)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            **identity,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._process.communicate(timeout=60)
+
+    def start(self, spec: Mapping[str, Any]) -> int:
+        assert self._process.stdin is not None
+        self._last += 1
+        line = json.dumps({"id": self._last, "spec": spec}).encode() + b"\n"
+        self._process.stdin.write(line)
+        self._process.stdin.flush()
+        return self._last
+
+    def answer(self, number: int) -> dict[str, Any]:
+        """What became of the run *number*, once it has finished."""
+        assert self._process.stdout is not None
+        while number not in self._answers:
+            line = self._process.stdout.readline()
+            assert line, f"the supervisor of {self.home} ended: {self._process.wait(10)}"
+            answer = json.loads(line)
+            self._answers[answer["id"]] = answer
+        return self._answers.pop(number)
+
+
+# --- the range ----------------------------------------------------------------
+
+
+class AttackRange:
+    """All callers of this machine, each with a supervisor per level, for many attacks."""
+
+    def __init__(self, callers: Sequence[Caller]) -> None:
+        self.callers = {caller.name: caller for caller in callers}
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, directory: Path) -> Iterator[Self]:
+        """A range; root's part of it lies in *directory*."""
+        token = f"planted-{secrets.token_hex(12)}"
+        with contextlib.ExitStack() as stack:
+            if os.geteuid() == 0:
+                callers = [Caller(ROOT, directory, token)]
+                if Capability.ORDINARY_PYTHON.here:
+                    installation = stack.enter_context(installed())
+                    theirs = installation.directory / "attacked"
+                    theirs.mkdir()
+                    os.chown(theirs, 65534, 65534)
+                    callers.append(Caller(USER, theirs, token, installation))
+            else:
+                callers = [Caller(USER, directory, token)]
+            for caller in callers:
+                stack.callback(caller.close)
+            yield cls(callers)
+
+    def check(self, probe: Probe) -> None:
+        """Outside, then inside; and its row of the table is what was seen.
+
+        Raises:
+            AssertionError: its text says all that is wrong.
+        """
+        seen = self.run(probe)
+        faults = judge(probe, seen)
+        shown = {v for c in self.callers for v in seen[c, "outside"].variants.values()}
+        if shown == {"impossible"}:
+            faults.append("no variant can be shown here, and no capability says so")
+        assert not faults, "\n".join([probe.name, *faults])
+        compare_or_write(row(probe, seen))
+
+    def run(self, probe: Probe) -> dict[tuple[str, str], Outcome]:
+        """Outcomes by caller and level, ``outside`` among the levels.  All at the same time."""
+        with contextlib.ExitStack() as stack:
+            waiting: list[tuple[tuple[str, str], Plant, Callable[[], Outcome]]] = []
+            for caller in self.callers.values():
+                for level in ("outside", *probe.levels):
+                    plant = self._plant(caller, level)
+                    stack.callback(plant.close)
+                    if probe.plant is not None:
+                        plant.plant(probe.plant(plant))
+                    outcome = self._start(probe, plant, stack)
+                    waiting.append(((caller.name, level), plant, outcome))
+            seen = {}
+            for where, plant, outcome in waiting:
+                said = outcome()
+                extra = tuple(probe.check(plant)) if probe.check else ()
+                seen[where] = dataclasses.replace(said, harm=said.harm + plant.harm() + extra)
+            return seen
+
+    def _plant(self, caller: Caller, level: str) -> Plant:
+        directory = caller.directory / secrets.token_hex(6)
+        return Plant(directory, caller, level, caller.token)
+
+    def _start(
+        self, probe: Probe, plant: Plant, stack: contextlib.ExitStack
+    ) -> Callable[[], Outcome]:
+        if plant.level == "outside":
+            process = stack.enter_context(plant.caller.outside(probe, plant))
+            stack.callback(process.kill)
+            return functools.partial(_plain, process)
+        number = plant.caller.inside(probe, plant)
+        return functools.partial(_confined, plant.caller.server(plant.level), number, plant.token)
+
+
+def _plain(process: "subprocess.Popen[bytes]") -> Outcome:
+    out, err = process.communicate(timeout=_TIME_S)
+    return _said(out.decode(errors="backslashreplace"), err.decode(errors="backslashreplace"))
+
+
+def _confined(server: _Server, number: int, token: str) -> Outcome:
+    answer = server.answer(number)
+    if "error" in answer:
+        return Outcome("broken", f"not started: {answer['error']}", {}, {})
+    report = answer["report"]
+    outcome = _said(
+        answer["stdout"],
+        f"{answer['stderr']} {report.get('result')} {report.get('reason')} {report.get('detail')}",
+    )
+    leaked = (f"the secret is in its output: {outcome.evidence}",)
+    return dataclasses.replace(
+        outcome, harm=leaked if token in answer["stdout"] + answer["stderr"] else ()
+    )
+
+
+def _said(out: str, err: str) -> Outcome:
+    try:
+        said = json.loads(out.splitlines()[-1])
+        return Outcome(said["attack"], said["detail"], said["evidence"], said["variants"])
+    except (IndexError, ValueError, KeyError):
+        return Outcome("broken", f"said nothing: {out[-300:]!r} {err[-700:]!r}", {}, {})
+
+
+# --- judgement ----------------------------------------------------------------
+
+
+def judge(probe: Probe, seen: Mapping[tuple[str, str], Outcome]) -> list[str]:
+    """What is wrong with what was seen."""
+    faults = []
+    for (caller, level), outcome in seen.items():
+        here = f"{level} {caller}"
+        if outcome.attack == "broken":
+            faults.append(f"{here}: the attack itself is broken: {outcome.detail}")
+        elif level == "outside":
+            faults += [
+                f"{here}: {variant} does not even work outside: {outcome.detail}"
+                for variant, verdict in outcome.variants.items()
+                if verdict == "blocked"
+            ]
+            if probe.seen and "open" in outcome.variants.values() and not outcome.harm:
+                faults.append(f"{here}: it worked, and nothing is seen of it on the host")
+        else:
+            faults += _faults_inside(probe, here, outcome, seen[caller, "outside"])
+    return faults
+
+
+def _faults_inside(probe: Probe, here: str, inside: Outcome, outside: Outcome) -> Iterator[str]:
+    harmless = {known.variant for known in _harmless(probe, here)}
+    for variant, verdict in inside.variants.items():
+        if verdict == "open" and variant not in harmless:
+            told = inside.evidence.get(variant, "")
+            yield f"{here}: OPEN {variant} {told}"
+        elif verdict == "impossible" and outside.variants.get(variant) == "open":
+            yield f"{here}: {variant} worked outside and was not tried inside: {inside.detail}"
+    for variant in harmless:
+        if inside.variants.get(variant) != "open":
+            yield f"{here}: {variant} is said to be harmless, and is not open: {inside.detail}"
+    for harm in inside.harm:
+        yield f"{here}: HARM {harm}"
+
+
+def _harmless(probe: Probe, here: str) -> list[Harmless]:
+    level, caller = here.split()
+    return [h for h in probe.harmless if level in h.levels and caller in h.callers]
+
+
+def row(probe: Probe, seen: Mapping[tuple[str, str], Outcome]) -> Row:
+    """What ``docs/sandbox.md`` says of it."""
+    cells = {}
+    for caller in (ROOT, USER):
+        for level in (STRICT, STANDARD):
+            if level not in probe.levels:
+                cells[level, caller] = "n/a"
+            elif (caller, level) not in seen:
+                continue
+            elif set(seen[caller, "outside"].variants.values()) <= {"impossible"}:
+                cells[level, caller] = NOT_SHOWN
+            else:
+                opened = [h.variant for h in _harmless(probe, f"{level} {caller}")]
+                cells[level, caller] = f"open: {', '.join(opened)}" if opened else "blocked"
+    why = [f"{h.variant}: {h.why}" for h in probe.harmless]
+    return Row(probe.name, probe.promise, cells, "; ".join(why))
