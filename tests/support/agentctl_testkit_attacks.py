@@ -29,8 +29,6 @@ import functools
 import json
 import os
 import secrets
-import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,13 +38,13 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import pytest
 
 from agentctl_testkit import AGENTS, as_nobody
+from agentctl_testkit_attack_plant import PLANTED_VARIABLE, Plant
 from agentctl_testkit_attack_table import NOT_SHOWN, Row, compare_or_write
 from agentctl_testkit_capabilities import Capability
 from agentctl_testkit_ordinary import Installation, installed, interpreter
 
 ATTACKS: Final = AGENTS / "attacks"
 SERVER: Final = Path(__file__).with_name("agentctl_attack_server.py")
-PLANTED_VARIABLE: Final = "PLANTED"
 
 STRICT: Final = "strict"
 STANDARD: Final = "standard"
@@ -88,8 +86,8 @@ class Probe:
     needs: tuple[Capability, ...] = ()
     harmless: tuple[Harmless, ...] = ()
     spec: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    plant: "Callable[[Plant], Mapping[str, Any]] | None" = None
-    check: "Callable[[Plant], Sequence[str]] | None" = None
+    plant: Callable[[Plant], Mapping[str, Any]] | None = None
+    check: Callable[[Plant], Sequence[str]] | None = None
     seen: bool = False
 
     def __str__(self) -> str:
@@ -126,179 +124,6 @@ class Outcome:
     evidence: Mapping[str, str]
     variants: Mapping[str, Verdict]
     harm: tuple[str, ...] = ()
-
-
-# --- what is planted --------------------------------------------------------
-
-
-class Plant:
-    """What one attack finds on the host: its caller's, except for the sockets.
-
-    ``level`` is "outside" for a control.  Below ``directory``: ``workspace``, which the run
-    may write to, and ``outside``, which it was not given, with ``secret`` (0600) and
-    ``victim`` (0644).
-    """
-
-    def __init__(self, directory: Path, caller: "Caller", level: str, token: str) -> None:
-        self.directory = directory
-        self.caller = caller
-        self.level = level
-        self.token = token
-        self.undo = contextlib.ExitStack()
-        self.workspace = directory / "workspace"
-        self.outside = directory / "outside"
-        self.secret = self.outside / "secret"
-        self.victim = self.outside / "victim"
-        for path in (directory, self.workspace, self.outside):
-            path.mkdir(mode=0o755)
-        self.secret.write_text(f"{token}\n")
-        self.secret.chmod(0o600)
-        self.victim.write_text("untouched\n")
-        for path in (directory, self.workspace, self.outside, self.secret, self.victim):
-            self.own(path)
-        self._listen()
-        # Its command line, its environment and a descriptor of it hold the secret.
-        with self.secret.open() as secret:
-            self.process = subprocess.Popen(
-                [f"planted {token}", "600"],
-                executable="/bin/sleep",
-                env={PLANTED_VARIABLE: token},
-                stdin=secret,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                **caller.identity,
-            )
-        self.undo.callback(self._end_process)
-        self.facts: dict[str, Any] = {
-            "caller": caller.name,
-            "level": level,
-            "workspace": str(self.workspace),
-            "outside": str(self.outside),
-            "secret": str(self.secret),
-            "victim": str(self.victim),
-            "victim_pid": self.process.pid,
-            "tcp_port": self._port("tcp"),
-            "tcp6_port": self._port("tcp6"),
-            "udp_port": self._port("udp"),
-            "abstract": self._abstract,
-            "unix_path": str(self.outside / "socket"),
-        }
-        self._before = self._state()
-
-    def own(self, path: Path) -> None:
-        """Give *path* to the caller."""
-        if os.geteuid() == 0:
-            os.chown(path, self.caller.uid, self.caller.uid, follow_symlinks=False)
-
-    def plant(self, more: Mapping[str, Any]) -> None:
-        """Add facts; what is on the host now is what has to be there afterwards."""
-        self.facts |= more
-        self._before = self._state()
-
-    def harm(self) -> tuple[str, ...]:
-        """What is not as it was planted, and who was called."""
-        found = []
-        for what, now in self._state().items():
-            before = self._before.get(what)
-            if now != before:
-                found.append(f"{what}: {before} became {now}")
-        found += [f"{what}: gone" for what in self._before.keys() - self._state().keys()]
-        return tuple(found)
-
-    def close(self) -> None:
-        """Remove all of it."""
-        self.undo.close()
-        shutil.rmtree(self.directory)
-
-    # --- sockets
-
-    def _listen(self) -> None:
-        self._abstract = f"agentctl-attack-{secrets.token_hex(8)}"
-        self.sockets: dict[str, socket.socket] = {}
-        for name, family, kind, address in (
-            ("tcp", socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
-            ("tcp6", socket.AF_INET6, socket.SOCK_STREAM, ("::1", 0)),
-            ("udp", socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
-            ("abstract", socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self._abstract}"),
-            ("unix", socket.AF_UNIX, socket.SOCK_STREAM, str(self.outside / "socket")),
-        ):
-            with contextlib.suppress(OSError):  # a machine without IPv6
-                listener = socket.socket(family, kind)
-                self.undo.callback(listener.close)
-                listener.setblocking(False)
-                listener.bind(address)
-                if kind == socket.SOCK_STREAM:
-                    listener.listen(32)
-                self.sockets[name] = listener
-        (self.outside / "socket").chmod(0o666)
-
-    def _port(self, name: str) -> int:
-        return int(self.sockets[name].getsockname()[1]) if name in self.sockets else 0
-
-    def _called(self, listener: socket.socket) -> bool:
-        with contextlib.suppress(BlockingIOError):
-            if listener.type == socket.SOCK_STREAM:
-                listener.accept()[0].close()
-            else:
-                listener.recv(1)
-            return True
-        return False
-
-    # --- state
-
-    def _state(self) -> dict[str, object]:
-        found: dict[str, object] = {}
-        for path in (self.outside, *sorted(self.outside.rglob("*"))):
-            found[str(path)] = _metadata(path)
-        found["victim process"] = self._process_state()
-        for name, listener in self.sockets.items():
-            found[f"calls of the {name} socket"] = self._called(listener)
-        return found
-
-    def _process_state(self) -> object:
-        pid = self.process.pid
-        if self.process.poll() is not None:
-            return f"ended: {self.process.returncode}"
-        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        status = Path(f"/proc/{pid}/status").read_text()
-        kept = [
-            line
-            for line in status.splitlines()
-            if line.startswith(("TracerPid", "Cpus_allowed:", "SigIgn", "SigPnd", "ShdPnd"))
-        ]
-        # Idle or starved of a processor, but not stopped.
-        state = "T" if stat[0] in "Tt" else "S"
-        return (
-            state,
-            *(stat[i] for i in (2, 3, 15, 16, 38)),
-            *kept,
-            Path(f"/proc/{pid}/limits").read_text(),
-            Path(f"/proc/{pid}/oom_score_adj").read_text(),
-        )
-
-    def _end_process(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-def _metadata(path: Path) -> object:
-    status = path.lstat()
-    content: bytes | str = ""
-    if path.is_symlink():
-        content = os.readlink(path)
-    elif path.is_file():
-        content = path.read_bytes()[:4096]
-    attributes = {
-        name: os.getxattr(path, name, follow_symlinks=False)
-        for name in os.listxattr(path, follow_symlinks=False)
-    }
-    return (
-        oct(status.st_mode),
-        *(status.st_uid, status.st_gid, status.st_nlink, status.st_size, status.st_mtime_ns),
-        attributes,
-        content,
-    )
 
 
 # --- who runs them ------------------------------------------------------------
@@ -479,7 +304,7 @@ class AttackRange:
                     stack.callback(plant.close)
                     if probe.plant is not None:
                         plant.plant(probe.plant(plant))
-                    outcome = self._start(probe, plant, stack)
+                    outcome = self._start(probe, caller, plant, stack)
                     waiting.append(((caller.name, level), plant, outcome))
             seen = {}
             for where, plant, outcome in waiting:
@@ -493,14 +318,14 @@ class AttackRange:
         return Plant(directory, caller, level, caller.token)
 
     def _start(
-        self, probe: Probe, plant: Plant, stack: contextlib.ExitStack
+        self, probe: Probe, caller: Caller, plant: Plant, stack: contextlib.ExitStack
     ) -> Callable[[], Outcome]:
         if plant.level == "outside":
-            process = stack.enter_context(plant.caller.outside(probe, plant))
+            process = stack.enter_context(caller.outside(probe, plant))
             stack.callback(process.kill)
             return functools.partial(_plain, process)
-        number = plant.caller.inside(probe, plant)
-        return functools.partial(_confined, plant.caller.server(plant.level), number, plant.token)
+        number = caller.inside(probe, plant)
+        return functools.partial(_confined, caller.server(plant.level), number, plant.token)
 
 
 def _plain(process: "subprocess.Popen[bytes]") -> Outcome:
