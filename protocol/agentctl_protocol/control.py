@@ -58,7 +58,24 @@ class StatusRequest(_Control, frozen=True, tag="status"):
     brief: bool = False
 
 
-Request: TypeAlias = Ping | StopRequest | KillRequest | StatusRequest
+class VerdictRequest(_Control, frozen=True, tag="verdict"):
+    """A person's verdict on a call of this run that waits for one.  ``why``: if refused."""
+
+    run: _Text
+    call: _Text
+    granted: bool
+    why: _Text = ""
+
+
+class SignalRequest(_Control, frozen=True, tag="signal"):
+    """Fire the run's ``external()`` termination condition."""
+
+    run: _Text
+
+
+Request: TypeAlias = (
+    Ping | StopRequest | KillRequest | StatusRequest | VerdictRequest | SignalRequest
+)
 
 
 class Pong(_Control, frozen=True, tag="pong"):
@@ -90,6 +107,12 @@ class Statuses(_Control, frozen=True, tag="statuses"):
     reports: tuple[Report, ...] = ()
 
 
+class Accepted(_Control, frozen=True, tag="accepted"):
+    """It was done, and written down."""
+
+    detail: str = ""
+
+
 class Failed(_Control, frozen=True, tag="failed"):
     """The request was not understood, or there is no such run here (``no_such_run``)."""
 
@@ -97,4 +120,4 @@ class Failed(_Control, frozen=True, tag="failed"):
     no_such_run: bool = False
 
 
-Reply: TypeAlias = Pong | Step | Done | Statuses | Failed
+Reply: TypeAlias = Pong | Step | Done | Statuses | Accepted | Failed

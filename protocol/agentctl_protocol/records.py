@@ -84,8 +84,20 @@ class Output(_Written, frozen=True, tag="output"):
     data: bytes
 
 
+class Waiting(_Written, frozen=True, tag="waiting"):
+    """An ask waits for a person's verdict, because of the ``rule``."""
+
+    call: str
+    kind: CallKind
+    name: str
+    rule: str
+
+
 class VerdictRecord(_Written, frozen=True, tag="verdict"):
-    """An answer of the gate, written before it is sent.  A grant *is* the start of the call."""
+    """An answer of the gate, written before it is sent.  A grant *is* the start of the call.
+
+    ``actor``: the person who gave it, if one did.
+    """
 
     call: str
     kind: CallKind
@@ -93,6 +105,7 @@ class VerdictRecord(_Written, frozen=True, tag="verdict"):
     verdict: Literal["granted", "refused"]
     why: str = ""
     args: msgspec.Raw = msgspec.Raw(b"\xc0")
+    actor: Actor | None = None
 
 
 class InputSent(_Written, frozen=True, tag="input"):
@@ -209,6 +222,7 @@ SupervisorRecord: TypeAlias = (
     | ContainedRecord
     | Started
     | Output
+    | Waiting
     | VerdictRecord
     | InputSent
     | Stop

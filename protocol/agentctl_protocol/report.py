@@ -83,6 +83,15 @@ class Call(msgspec.Struct, frozen=True):
     duration_s: float | None = None
 
 
+class WaitingCall(msgspec.Struct, frozen=True):
+    """A call that waits for a person's verdict, because of the ``rule``."""
+
+    id: str
+    kind: CallKind
+    name: str
+    rule: str
+
+
 class UsageTotal(msgspec.Struct, frozen=True):
     """Tokens of one model; ``quality`` is that of the least certain part."""
 
@@ -152,6 +161,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ladder: tuple[LadderStep, ...] = ()
     processes: Processes = Processes()
     survivor_list: tuple[Survivor, ...] = ()
+    waiting: tuple[WaitingCall, ...] = ()
     calls: tuple[Call, ...] = ()
     calls_left_out: int = 0
     usage: dict[str, UsageTotal] = {}

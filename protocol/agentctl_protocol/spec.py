@@ -17,6 +17,7 @@ DEFAULT_TERM_GRACE_S: Final = 2.0
 DEFAULT_OUTPUT_BYTES: Final = 1 << 30
 DEFAULT_CAPTURE_BYTES: Final = 1 << 20
 MAX_INPUT_BYTES: Final = 1 << 19
+MAX_PATTERN: Final = 256
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _RUN_ID: Final = re.compile(r"r-[a-z2-7]{8}")
@@ -52,6 +53,11 @@ class RunSpec(
             ``ro`` and ``rw``, more paths that it may read, or also write; and
             ``unprotect``, names in the workspace (``.git/hooks``) that it may change after all.
         net: what it reaches of the network (default: none at strict and standard).
+        calls, tokens: budgets of the run's model and tool calls, and of what they use;
+            an ask past one is refused and ends the run.  calls_of: budgets of calls by
+            pattern (``{"shell": 3}``); an ask past one is refused.
+        allow, deny, approve: tool calls that alone may be made, that may not, and that
+            wait for a person; patterns ``NAME`` or ``NAME:ARGUMENTS`` with ``*``.
         origins: where settings came from (``{"sandbox": "agentctl.toml"}``), for people.
         time_s: hard wall-clock limit in seconds; None is none.
         grace_s, term_grace_s: seconds that a stop waits for the agent to obey the
@@ -76,6 +82,12 @@ class RunSpec(
     rw: tuple[str, ...] = ()
     unprotect: tuple[str, ...] = ()
     net: Network | None = None
+    calls: int | None = None
+    tokens: int | None = None
+    calls_of: dict[str, int] = {}
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    approve: tuple[str, ...] = ()
     origins: dict[str, str] = {}
     time_s: float | None = None
     grace_s: float = DEFAULT_GRACE_S
@@ -144,6 +156,16 @@ class RunSpec(
                 raise SpecError(f"{seconds:g} seconds is not a {what}")
         if self.output_bytes is not None and self.output_bytes <= 0:
             raise SpecError(f"{self.output_bytes} bytes is not an output limit", "None is none")
+        for name in ("calls", "tokens"):
+            most = getattr(self, name)
+            if most is not None and most <= 0:
+                raise SpecError(f"{most} {name} is not a budget", "leave it out for none")
+        for pattern, most in self.calls_of.items():
+            check_pattern(pattern)
+            if most < 0:
+                raise SpecError(f"{most} calls of {pattern!r} is not a budget"[:200])
+        for pattern in (*self.allow, *self.deny, *self.approve):
+            check_pattern(pattern)
         if self.capture_bytes < 0:
             raise SpecError(f"cannot keep {self.capture_bytes} bytes of output")
 
@@ -162,6 +184,17 @@ def split_target(target: str) -> tuple[str, str]:
     if not where.endswith(".py") and not all(p.isidentifier() for p in where.split(".")):
         raise SpecError(f"not a module: {where!r}"[:200], "use module:function or path.py:function")
     return where, function
+
+
+def check_pattern(pattern: str) -> None:
+    """Check a pattern of calls.
+
+    Raises:
+        SpecError: it names no call, or is too long.
+    """
+    if not pattern.partition(":")[0] or len(pattern) > MAX_PATTERN or not pattern.isprintable():
+        shown = pattern if len(pattern) <= 40 else pattern[:40] + "..."
+        raise SpecError(f"not a pattern of calls: {shown!r}", "NAME or NAME:ARGUMENTS, with *")
 
 
 def check_name(name: str) -> str:

@@ -19,6 +19,7 @@ import msgspec
 from agentctl_protocol.control import (
     MAX_CONTROL_FRAME,
     PING_TIMEOUT_S,
+    Accepted,
     Done,
     Failed,
     KillRequest,
@@ -26,14 +27,21 @@ from agentctl_protocol.control import (
     Pong,
     Reply,
     Request,
+    SignalRequest,
     Step,
     StopRequest,
+    VerdictRequest,
 )
 from agentctl_protocol.errors import UNREADABLE, ProtocolError
 from agentctl_protocol.framing import FrameBuffer, frame
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
-from agentctl_supervisor.errors import AgentctlError, SupervisorGoneError
+from agentctl_supervisor.errors import (
+    AgentctlError,
+    NotWaitingError,
+    SupervisorGoneError,
+    SupervisorStuckError,
+)
 from agentctl_supervisor.listing import created_record, current_report, listed
 from agentctl_supervisor.store.finished_index import Summary
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
@@ -145,6 +153,29 @@ class Client:
         directory = self.directory(ref)
         return _Ending(directory, KillRequest(directory.id, _sendable(reason)), on_step).run()
 
+    def approve(self, ref: str, call: str) -> str:
+        """Grants call *call* of run *ref*, which waits for that; what was done, for people.
+
+        Raises:
+            NoSuchRunError, AmbiguousRunError, DamagedRunError, StateDirectoryError.
+            NotWaitingError: it does not wait (any more), or the run was stopped first.
+            SupervisorStuckError, SupervisorGoneError: nobody answers for the run.
+        """
+        directory = self.directory(ref)
+        return _order(directory, VerdictRequest(directory.id, call, granted=True))
+
+    def deny(self, ref: str, call: str, *, reason: str = "") -> str:
+        """Refuses call *call* of run *ref*; the agent is told the reason.  Else like `approve`."""
+        directory = self.directory(ref)
+        return _order(
+            directory, VerdictRequest(directory.id, call, granted=False, why=_sendable(reason))
+        )
+
+    def signal(self, ref: str) -> str:
+        """Fires the ``external()`` termination condition of run *ref*.  Else like `approve`."""
+        directory = self.directory(ref)
+        return _order(directory, SignalRequest(directory.id))
+
     def _open_home(self) -> Home:
         environ = dict(os.environ)
         if self._home is not None:
@@ -237,6 +268,28 @@ class _Ending:
         )
         # It may have come back to life, or died, and then its word is the last one.
         return self._over(already=False) or StopOutcome(done.report, gone=done.gone)
+
+
+def _order(directory: RunDirectory, request: VerdictRequest | SignalRequest) -> str:
+    """Have the supervisor of the run carry out *request*; its answer."""
+    report = current_report(directory)
+    created = created_record(directory)
+    if report.finished or created is None:
+        raise NotWaitingError(f"{report.name or report.id} is over", "agentctl ps lists what lives")
+    for reply in converse(created.socket, request):
+        match reply:
+            case Accepted(detail=detail):
+                return detail
+            case Failed(detail=detail):
+                raise NotWaitingError(detail, f"agentctl show {report.name or report.id}")
+            case None:
+                raise SupervisorStuckError(
+                    f"the supervisor of {report.name or report.id} does not answer",
+                    "agentctl stop works all the same",
+                )
+            case _:
+                break
+    raise SupervisorGoneError(f"the supervisor of {report.name or report.id} hung up")
 
 
 class _SupervisorLeftError(Exception):

@@ -18,6 +18,7 @@ import trio
 
 from agentctl_protocol.control import (
     MAX_CONTROL_FRAME,
+    Accepted,
     Done,
     Failed,
     KillRequest,
@@ -25,9 +26,11 @@ from agentctl_protocol.control import (
     Pong,
     Reply,
     Request,
+    SignalRequest,
     Statuses,
     StatusRequest,
     StopRequest,
+    VerdictRequest,
 )
 from agentctl_protocol.errors import (
     UNREADABLE,
@@ -110,14 +113,20 @@ class ControlServer:
                     case StopRequest() | KillRequest():
                         await self._stop(stream, request, uid)
                     case _:
-                        await _send(stream, self._answer(request))
+                        await _send(stream, self._answer(request, uid))
         except* trio.BrokenResourceError:
             pass  # it went away: what it asked for goes on
 
-    def _answer(self, request: Ping | StatusRequest | Failed) -> Reply:
+    def _answer(
+        self, request: Ping | StatusRequest | VerdictRequest | SignalRequest | Failed, uid: int
+    ) -> Reply:
         match request:
             case Failed():
                 return request
+            case VerdictRequest():
+                return self._decide(request, uid)
+            case SignalRequest():
+                return _NO_SUCH_RUN
             case Ping():
                 return Pong(pid=os.getpid())
             case StatusRequest():
@@ -129,6 +138,18 @@ class ControlServer:
                     return _NO_SUCH_RUN
                 reports = (run.report for run in runs)
                 return Statuses(tuple(r.brief() if request.brief else r for r in reports))
+
+    def _decide(self, request: VerdictRequest, uid: int) -> Reply:
+        run = self._find(request.run)
+        if run is None:
+            return _NO_SUCH_RUN
+        why = None if request.granted else request.why or "refused by a person"
+        verdict = run.decide_call(request.call, Actor(kind="uid", id=_user(uid)), why=why)
+        if verdict is None:
+            return Failed(f"no call {request.call[:80]!r} waits for approval")
+        if request.granted and verdict.verdict == "refused":
+            return Failed(f"it came too late: {verdict.why}")
+        return Accepted(f"{verdict.name} {verdict.verdict}")
 
     async def _stop(
         self, stream: trio.SocketStream, request: StopRequest | KillRequest, uid: int

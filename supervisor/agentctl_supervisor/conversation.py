@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 import trio
 
 from agentctl_protocol.messages import (
@@ -23,7 +24,8 @@ from agentctl_protocol.messages import (
     Start,
     Verdict,
 )
-from agentctl_protocol.records import Illegal, InputSent
+from agentctl_protocol.records import Illegal, InputSent, VerdictRecord, Waiting
+from agentctl_protocol.report import Actor
 from agentctl_protocol.values import pack_value
 from agentctl_supervisor.channel_pump import ChannelPump
 from agentctl_supervisor.gate import Gate
@@ -35,8 +37,8 @@ STOPPING: Final = "the run is being stopped"
 class Conversation:
     """The supervisor's side of one run's channel.
 
-    *on_ask* is called after each ask has its verdict, *on_said* after anything was
-    written down, *on_illegal* with the error when the agent breaks the protocol.
+    *on_ask* is called after each ask was judged, *on_said* after anything was written
+    down, *on_illegal* with the error when the agent breaks the protocol.
     """
 
     def __init__(
@@ -44,12 +46,13 @@ class Conversation:
         sock: socket.socket,
         log: RunLog,
         start: Start,
+        gate: Gate | None = None,
         *,
         on_ask: Callable[[], None],
         on_said: Callable[[], None],
         on_illegal: Callable[[str], None],
     ) -> None:
-        self.gate: Final = Gate()
+        self.gate: Final = gate or Gate()
         #: Set when the agent has said that nothing follows.
         self.over: Final = trio.Event()
         self._log = log
@@ -98,6 +101,19 @@ class Conversation:
         self._cancel = Cancel(reason=reason, deadline_s=deadline_s, detail=detail)
         if self._greeted:
             self._channel.send(self._cancel)
+
+    def close_gate(self, because: str) -> None:
+        """Grant nothing from now on; calls that wait for a person are refused."""
+        for verdict in self.gate.close(because):
+            self._answer(verdict)
+
+    def decide(self, call: str, actor: Actor, *, why: str | None) -> VerdictRecord | None:
+        """A person's verdict on a call that waits, *why* it is refused or None to grant it.
+
+        Returns what was answered: a grant may come too late.  None: no such call waits.
+        """
+        verdict = self.gate.decide(call, actor, why=why)
+        return None if verdict is None else self._answer(verdict)
 
     def acknowledge(self, events: int) -> None:
         """Tell the agent that so many of its events are on the disk."""
@@ -150,17 +166,25 @@ class Conversation:
     def _judge(self, ask: Ask, raw: bytes) -> None:
         self._log.append_from_child(ask, raw)
         if self._log.fold.stop is not None:  # somebody else's intent, perhaps
-            self.gate.close(STOPPING)
-        verdict = self.gate.judge(ask)
-        if not self._log.append_verdict(verdict):
-            # We were frozen just now, and somebody else decided to stop the run.
-            self.gate.close(STOPPING)
-            self.gate.finish(ask.call)
-            verdict = self.gate.judge(ask)
-            self._log.append_verdict(verdict)
-        self._channel.send(Verdict(call=ask.call, verdict=verdict.verdict, why=verdict.why))
+            self.close_gate(STOPPING)
+        judged = self.gate.judge(ask, self._log.fold.tokens)
+        if isinstance(judged, Waiting):
+            self._log.append(judged)
+        else:
+            self._answer(judged)
         self._on_ask()
         self._on_said()
+
+    def _answer(self, verdict: VerdictRecord) -> VerdictRecord:
+        """Write *verdict* down, then send it; what was sent."""
+        if not self._log.append_verdict(verdict):
+            # We were frozen just now, and somebody else decided to stop the run.
+            self.gate.finish(verdict.call)
+            verdict = msgspec.structs.replace(verdict, verdict="refused", why=STOPPING, actor=None)
+            self._log.append_verdict(verdict)
+            self.close_gate(STOPPING)
+        self._channel.send(Verdict(call=verdict.call, verdict=verdict.verdict, why=verdict.why))
+        return verdict
 
     def _illegal(self, detail: str) -> None:
         self._broken = True

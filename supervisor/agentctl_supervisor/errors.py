@@ -63,6 +63,12 @@ class SandboxUnavailableError(AgentctlError):
     """A protection that was asked for is not to be had on this machine."""
 
 
+class NotWaitingError(AgentctlError):
+    """The run is not in the state that the request is about: no such call waits, it is over."""
+
+    exit_code = 1
+
+
 class SupervisorGoneError(AgentctlError):
     """The supervisor of the run ended, or closed the connection, before it answered."""
 

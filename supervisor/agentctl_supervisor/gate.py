@@ -10,51 +10,98 @@ from typing import Final
 import msgspec
 
 from agentctl_protocol.messages import Ask
-from agentctl_protocol.records import VerdictRecord
+from agentctl_protocol.records import VerdictRecord, Waiting
+from agentctl_protocol.report import Actor
+from agentctl_supervisor.call_rules import Approval, CallRules, Refusal
 
 MAX_CALLS: Final = 1 << 20
 """Calls of one run whose ids are remembered; more are refused, so that memory is bounded."""
+MAX_WAITING: Final = 256
+"""Asks that may wait for a person at once; more are refused."""
 
 
 class Gate:
-    """Judges the asks of one run.  Open until `close`, then closed for good."""
+    """Judges the asks of one run.  Open until `close`, then closed for good.
 
-    def __init__(self) -> None:
+    ``exceeded``: the budget of the whole run that an ask ran into, if one did.
+    """
+
+    def __init__(self, rules: CallRules | None = None) -> None:
+        self.exceeded: Refusal | None = None
+        self._rules = rules or CallRules()
         self._closed_because = ""
         self._open_calls: set[str] = set()
         self._used_calls: set[str] = set()
+        self._waiting: dict[str, Ask] = {}
 
     def __repr__(self) -> str:
         state = f"closed: {self._closed_because}" if self._closed_because else "open"
-        return f"<Gate {state}, {len(self._open_calls)} calls running>"
+        waiting = f", {len(self._waiting)} waiting" if self._waiting else ""
+        return f"<Gate {state}, {len(self._open_calls)} calls running{waiting}>"
 
     @property
     def closed(self) -> bool:
         """Whether every further ask is refused."""
         return bool(self._closed_because)
 
-    def close(self, because: str) -> None:
-        """Refuse every ask from now on; the first reason stays."""
-        self._closed_because = self._closed_because or because
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The calls that wait for a person, the oldest first."""
+        return tuple(self._waiting)
 
-    def judge(self, ask: Ask) -> VerdictRecord:
-        """The verdict on *ask*; a granted call is running from here on."""
+    def close(self, because: str) -> list[VerdictRecord]:
+        """Refuse every ask from now on; the first reason stays.
+
+        Returns the verdicts on the calls that waited: a stop is an answer to them.
+        """
+        self._closed_because = self._closed_because or because
+        asks = [*self._waiting.values()]
+        self._waiting.clear()
+        return [_verdict(ask, self._closed_because) for ask in asks]
+
+    def judge(self, ask: Ask, tokens: int = 0) -> VerdictRecord | Waiting:
+        """The verdict on *ask*, or that a person has to give it; a granted call is running.
+
+        *tokens*: how many the run has used so far, as far as is known.
+        """
         why = self._closed_because
         if not why and ask.call in self._used_calls:
             why = "this call id was used before"
         if not why and len(self._used_calls) >= MAX_CALLS:
             why = f"more than {MAX_CALLS} calls in one run"
-        if not why:
-            self._open_calls.add(ask.call)
-            self._used_calls.add(ask.call)
-        return VerdictRecord(
-            call=ask.call,
-            kind=ask.kind,
-            name=ask.name,
-            verdict="refused" if why else "granted",
-            why=why,
-            args=msgspec.Raw(bytes(ask.args)),
-        )
+        if why:
+            return _verdict(ask, why)
+        match self._rules.judge(ask, tokens):
+            case Refusal() as refusal:
+                if refusal.limit is not None:
+                    self.exceeded = self.exceeded or refusal
+                return _verdict(ask, refusal.why)
+            case Approval(pattern=pattern):
+                if len(self._waiting) >= MAX_WAITING:
+                    return _verdict(ask, f"{MAX_WAITING} calls wait for approval already")
+                self._take(ask)
+                self._waiting[ask.call] = ask
+                return Waiting(call=ask.call, kind=ask.kind, name=ask.name, rule=pattern)
+        self._take(ask)
+        self._open_calls.add(ask.call)
+        return _verdict(ask)
+
+    def decide(self, call: str, actor: Actor, *, why: str | None) -> VerdictRecord | None:
+        """A person's verdict on a call that waits: granted if *why* is None; None: none waits."""
+        ask = self._waiting.pop(call, None)
+        if ask is None:
+            return None
+        if why is None:
+            self._open_calls.add(call)
+        else:
+            self._rules.uncount(ask)
+        return _verdict(ask, why or "", actor)
+
+    def used(self, tokens: int) -> Refusal | None:
+        """The run has used so many tokens by now; what it ran into, if it did."""
+        exceeded = self._rules.tokens_exceeded(tokens)
+        self.exceeded = self.exceeded or exceeded
+        return exceeded
 
     def finish(self, call: str) -> bool:
         """Whether *call* was running; it is no longer."""
@@ -62,3 +109,19 @@ class Gate:
             return False
         self._open_calls.remove(call)
         return True
+
+    def _take(self, ask: Ask) -> None:
+        self._used_calls.add(ask.call)
+        self._rules.count(ask)
+
+
+def _verdict(ask: Ask, why: str = "", actor: Actor | None = None) -> VerdictRecord:
+    return VerdictRecord(
+        call=ask.call,
+        kind=ask.kind,
+        name=ask.name,
+        verdict="refused" if why else "granted",
+        why=why,
+        args=msgspec.Raw(bytes(ask.args)),
+        actor=actor,
+    )

@@ -14,9 +14,7 @@ from typing import Final
 import trio
 
 from agentctl_protocol.control import Step
-from agentctl_protocol.messages import (
-    Start,
-)
+from agentctl_protocol.messages import Start
 from agentctl_protocol.records import (
     ContainedRecord,
     End,
@@ -25,20 +23,21 @@ from agentctl_protocol.records import (
     Record,
     Started,
     Stop,
+    VerdictRecord,
 )
 from agentctl_protocol.report import Actor, Processes, Report, Survivor
 from agentctl_protocol.spawning import Contained, Exited, ProcessIdentity, Refused, Running, Status
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import KILL_AT_ONCE, Containment, Reason, Result
+from agentctl_supervisor.call_rules import CallRules
 from agentctl_supervisor.climb import Climb
 from agentctl_supervisor.conversation import STOPPING, Conversation
 from agentctl_supervisor.ending import end_detail, how_it_ended, processes_at_end
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, StateDirectoryError
+from agentctl_supervisor.gate import Gate
 from agentctl_supervisor.keepers import Keepers
-from agentctl_supervisor.ladder import (
-    StopWanted,
-    TreeEmpty,
-)
+from agentctl_supervisor.ladder import StopWanted, TreeEmpty
+from agentctl_supervisor.limits import Reached, reached
 from agentctl_supervisor.output_pump import OnOutput, OutputPump, StreamName
 from agentctl_supervisor.plumbing import Plumbing, standard_input
 from agentctl_supervisor.processes.process_tree import command_line, marked, members
@@ -84,8 +83,9 @@ class Run:
             plumbing.channel,
             log,
             start,
+            Gate(CallRules.of(spec)),
             on_ask=self._asked,
-            on_said=self._check_output_limit,
+            on_said=self._check_limits,
             on_illegal=self._broke_protocol,
         )
         self._outputs = (
@@ -212,7 +212,7 @@ class Run:
                     kill=kill,
                 )
             )
-        self._conversation.gate.close(STOPPING)
+        self._conversation.close_gate(STOPPING)
         # Nothing is there yet, and nothing comes: a slow spawner holds up no stop.
         self._launching.cancel()
         self._climb.happen(StopWanted(grace_s, term_grace_s, kill, self._conversation.can_hear))
@@ -366,12 +366,7 @@ class Run:
     async def _keep_time(self) -> None:
         if self.spec.time_s is not None:
             await trio.sleep(self.spec.time_s)
-            self.request_stop(
-                result=Result.LIMIT,
-                reason=Reason.TIME,
-                detail=f"time limit of {self.spec.time_s:g} s",
-                actor=Actor(kind="limit", id="time"),
-            )
+            self._reach(Reached(Reason.TIME, f"time limit of {self.spec.time_s:g} s"))
         await trio.sleep_forever()
 
     async def _bury_lingerer(self) -> None:
@@ -381,10 +376,15 @@ class Run:
 
     # --- what the agent does -----------------------------------------------
 
+    def decide_call(self, call: str, actor: Actor, *, why: str | None) -> VerdictRecord | None:
+        """A person's verdict on a call that waits: see `Conversation.decide`."""
+        return self._conversation.decide(call, actor, why=why)
+
     def _asked(self) -> None:
         if self._tree_ended.is_set():  # it was read after its end, and ignores nobody
             return
         self._climb.call_asked()
+        self._check_limits()
 
     def _broke_protocol(self, detail: str) -> None:
         self.request_stop(
@@ -396,26 +396,27 @@ class Run:
 
     def _write_output(self, stream: StreamName, data: bytes) -> bool:
         self._log.append_output(Output(stream=stream, data=data))
-        self._check_output_limit()
+        self._check_limits()
         return True
 
-    def _check_output_limit(self) -> None:
-        limit = self.spec.output_bytes
-        if limit is not None and self._log.child_bytes > limit and self._log.fold.stop is None:
-            self.request_stop(
-                result=Result.LIMIT,
-                reason=Reason.OUTPUT,
-                detail=f"output limit of {limit} bytes",
-                actor=Actor(kind="limit", id="output"),
-            )
+    def _check_limits(self) -> None:
+        log = self._log
+        if log.fold.stop is not None:
+            return
+        gate = self._conversation.gate
+        if (limit := reached(self.spec, gate, log.child_bytes, log.fold.tokens)) is not None:
+            self._reach(limit)
 
-    def _disk_full(self) -> None:
+    def _reach(self, limit: Reached) -> None:
         self.request_stop(
             result=Result.LIMIT,
-            reason=Reason.DISK,
-            detail=f"no room for the log in {self._directory.path}",
-            actor=Actor(kind="limit", id="disk"),
+            reason=limit.reason,
+            detail=limit.detail,
+            actor=Actor(kind="limit", id=limit.reason.value),
         )
+
+    def _disk_full(self) -> None:
+        self._reach(Reached(Reason.DISK, f"no room for the log in {self._directory.path}"))
 
     # --- the end -----------------------------------------------------------
 
@@ -424,7 +425,7 @@ class Run:
         # What the agent said before it died comes before how it died: a result in the
         # socket's buffer was sent before the exit, and decides.  But a call that it asked for
         # is one that nobody makes.
-        self._conversation.gate.close("the agent has ended")
+        self._conversation.close_gate("the agent has ended")
         self._conversation.drain()
         for record in how_it_ended(
             self._last_word,
@@ -472,7 +473,7 @@ class Run:
     def _obey_intent(self, stop: Stop) -> None:
         # Whoever left it has begun, and may not have come to the end.
         if not self._tree_ended.is_set():
-            self._conversation.gate.close(STOPPING)
+            self._conversation.close_gate(STOPPING)
             self._climb.happen(
                 StopWanted(stop.grace_s, stop.term_grace_s, stop.kill, self._conversation.can_hear)
             )

@@ -130,6 +130,13 @@ GOLDEN_RECORDS: list[tuple[msgspec.Struct, bytes]] = [
         b"\x83\xa4type\xa6output\xa6stream\xa6stdout\xa4data\xc4\x02\x00\xff",
     ),
     (
+        records.Waiting(call="1", kind="tool", name="n", rule="n:*"),
+        (
+            b"\x85\xa4type\xa7waiting\xa4call\xa11\xa4kind\xa4tool\xa4name\xa1n"
+            b"\xa4rule\xa3n:*"
+        ),
+    ),
+    (
         records.VerdictRecord(
             call="1", kind="model", name="n", verdict="granted", args=pack_value(1)
         ),

@@ -37,6 +37,7 @@ CHAPTERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
         report.Report,
         report.LadderStep,
         report.Call,
+        report.WaitingCall,
         report.UsageTotal,
         report.LogSummary,
         report.Limit,

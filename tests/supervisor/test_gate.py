@@ -1,22 +1,43 @@
-"""The gate: who may call what, and that nothing passes after a stop."""
+"""The gate: who may call what, who decides, and that nothing passes after a stop."""
+
+from typing import Literal
 
 import msgspec
 import pytest
 
 from agentctl_protocol.messages import Ask
+from agentctl_protocol.records import VerdictRecord, Waiting
+from agentctl_protocol.report import Actor
+from agentctl_protocol.values import pack_value
+from agentctl_protocol.vocabulary import Reason
+from agentctl_supervisor import call_rules as rules_module
 from agentctl_supervisor import gate as gates
+from agentctl_supervisor.call_rules import CallPattern, CallRules, Refusal, text_of
 from agentctl_supervisor.gate import Gate
 
+ANN = Actor("uid", "1000 (ann)")
 
-def ask(call: str, name: str = "shell") -> Ask:
-    return Ask(call=call, kind="tool", name=name, args=msgspec.Raw(b"\x81\xa1a\x01"))
+
+def ask(
+    call: str,
+    name: str = "shell",
+    args: object = ("a", 1),
+    kind: Literal["model", "tool"] = "tool",
+) -> Ask:
+    return Ask(call=call, kind=kind, name=name, args=pack_value(args))
+
+
+def verdict(gate: Gate, asked: Ask, tokens: int = 0) -> VerdictRecord:
+    judged = gate.judge(asked, tokens)
+    assert isinstance(judged, VerdictRecord)
+    return judged
 
 
 def test_an_open_gate_grants_and_the_record_tells_the_whole_call() -> None:
     """The verdict is the start of the call: it holds what was asked for."""
-    verdict = Gate().judge(ask("c1"))
-    assert (verdict.call, verdict.name, verdict.verdict) == ("c1", "shell", "granted")
-    assert bytes(verdict.args) == b"\x81\xa1a\x01"
+    given = verdict(Gate(), ask("c1", args={"a": 1}))
+    assert (given.call, given.name, given.verdict) == ("c1", "shell", "granted")
+    assert bytes(given.args) == b"\x81\xa1a\x01"
 
 
 def test_a_closed_gate_refuses_for_good_and_keeps_its_first_reason() -> None:
@@ -24,7 +45,7 @@ def test_a_closed_gate_refuses_for_good_and_keeps_its_first_reason() -> None:
     gate = Gate()
     gate.close("the run is being stopped")
     gate.close("something else")
-    assert {gate.judge(ask(f"c{n}")).why for n in range(3)} == {"the run is being stopped"}
+    assert {verdict(gate, ask(f"c{n}")).why for n in range(3)} == {"the run is being stopped"}
     assert gate.closed
 
 
@@ -32,10 +53,10 @@ def test_a_closed_gate_refuses_for_good_and_keeps_its_first_reason() -> None:
 def test_a_call_id_is_granted_once(finished: bool) -> None:
     """A reused id would make two calls look like one in the report."""
     gate = Gate()
-    assert gate.judge(ask("c1")).verdict == "granted"
+    assert verdict(gate, ask("c1")).verdict == "granted"
     if finished:
         assert gate.finish("c1")
-    assert gate.judge(ask("c1")).why == "this call id was used before"
+    assert verdict(gate, ask("c1")).why == "this call id was used before"
 
 
 def test_finishing_a_call_that_is_not_running_is_noticed() -> None:
@@ -51,5 +72,163 @@ def test_the_number_of_remembered_calls_is_bounded(monkeypatch: pytest.MonkeyPat
     """An agent cannot fill the supervisor's memory with call ids."""
     monkeypatch.setattr(gates, "MAX_CALLS", 2)
     gate = Gate()
-    verdicts = [gate.judge(ask(f"c{n}")).verdict for n in range(3)]
+    verdicts = [verdict(gate, ask(f"c{n}")).verdict for n in range(3)]
     assert verdicts == ["granted", "granted", "refused"]
+
+
+# --- budgets --------------------------------------------------------------
+
+
+def test_the_call_past_the_budget_is_refused_and_ends_the_run() -> None:
+    """Model and tool calls count together, refused ones not at all."""
+    gate = Gate(CallRules(calls=2, deny=["rm"]))
+    assert verdict(gate, ask("c1", kind="model")).verdict == "granted"
+    assert verdict(gate, ask("c2", "rm")).verdict == "refused"
+    assert verdict(gate, ask("c3")).verdict == "granted"
+    assert repr(gate.exceeded) == "None"
+    refused = verdict(gate, ask("c4")).why
+    assert refused == "the budget of 2 calls is used up"
+    assert gate.exceeded == Refusal(refused, Reason.CALLS)
+
+
+def test_a_tool_past_its_own_budget_is_refused_and_the_run_goes_on() -> None:
+    """Other calls are still granted."""
+    gate = Gate(CallRules(each={"shell": 1, "web_*": 0}))
+    assert verdict(gate, ask("c1")).verdict == "granted"
+    assert verdict(gate, ask("c2")).why == "the budget of 1 call of 'shell' is used up"
+    assert verdict(gate, ask("c3", "web_get")).verdict == "refused"
+    assert verdict(gate, ask("c4", "other")).verdict == "granted"
+    assert gate.exceeded is None
+
+
+def test_tokens_past_the_budget_end_the_run_by_the_next_ask_at_the_latest() -> None:
+    """What was used is not known before a call; so it is looked at after each report, too."""
+    gate = Gate(CallRules(tokens=100))
+    assert verdict(gate, ask("c1"), tokens=99).verdict == "granted"
+    assert gate.used(99) is None
+    exceeded = gate.used(100)
+    assert exceeded is not None
+    assert exceeded.limit is Reason.TOKENS
+    assert verdict(gate, ask("c2"), tokens=100).why == ("the budget of 100 tokens is used up (100)")
+
+
+# --- rules by name ----------------------------------------------------------
+
+
+def test_denial_goes_before_permission_and_both_are_about_tools() -> None:
+    """A model call is no tool, whatever its name."""
+    gate = Gate(CallRules(allow=["read_*", "shell:ls *"], deny=["read_secret"]))
+    assert verdict(gate, ask("c1", "read_file")).verdict == "granted"
+    assert verdict(gate, ask("c2", "read_secret")).why == "denied by the rule 'read_secret'"
+    assert verdict(gate, ask("c3", "write_file")).why == "no rule allows 'write_file'"
+    assert verdict(gate, ask("c4", "shell", "ls -l")).verdict == "granted"
+    assert verdict(gate, ask("c5", "shell", "rm -r /")).verdict == "refused"
+    assert verdict(gate, ask("c6", "read_secret", kind="model")).verdict == "granted"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "args", "matches"),
+    [
+        ("shell", "shell", {"cmd": "ls"}, True),
+        ("shell", "Shell", {}, False),
+        ("shell", "shell2", {}, False),
+        ("sh*", "shell", {}, True),
+        ("shell:*", "shell", None, True),
+        ('shell:{"cmd":"ls*', "shell", {"cmd": "ls -l"}, True),
+        ("shell:ls*", "shell", "ls\n-l", True),
+        ("shell:ls", "shell", "ls -l", False),
+        ("mcp:git:*", "mcp", "git:push", True),
+    ],
+)
+def test_a_pattern_is_a_name_and_perhaps_arguments(
+    pattern: str, name: str, args: object, matches: bool
+) -> None:
+    """Arguments are compact JSON, or the text itself."""
+    assert CallPattern(pattern).matches(name, text_of(pack_value(args))) is matches
+
+
+def test_arguments_too_long_to_look_at_pass_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are denied by what could mean them, and allowed by nothing that names arguments."""
+    monkeypatch.setattr(rules_module, "MAX_MATCHED_ARGUMENTS", 10)
+    long = "ls " + "x" * 100
+    assert verdict(Gate(CallRules(deny=["shell:rm*"])), ask("c", args=long)).verdict == "refused"
+    assert verdict(Gate(CallRules(allow=["shell:ls*"])), ask("c", args=long)).verdict == "refused"
+    assert isinstance(Gate(CallRules(approve=["shell:rm*"])).judge(ask("c", args=long)), Waiting)
+
+
+def test_arguments_that_are_no_value_pass_no_rule() -> None:
+    """Bytes that are no msgpack at all are denied by every pattern that looks at them."""
+    bad = Ask(call="c", kind="tool", name="shell", args=msgspec.Raw(b"\xc1"))
+    assert verdict(Gate(CallRules(deny=["shell:rm*"])), bad).verdict == "refused"
+
+
+def test_a_pattern_made_to_be_slow_is_not() -> None:
+    """Stars do not multiply the work: neither the caller's nor the agent's text hangs us."""
+    pattern = CallPattern("s:" + "*a" * 40 + "b")
+    assert not pattern.matches("s", "a" * 60_000)
+
+
+# --- a person decides -------------------------------------------------------
+
+
+def waiting_gate(*names: str) -> Gate:
+    gate = Gate(CallRules(calls=3, approve=["shell:*"]))
+    for name in names:
+        assert gate.judge(ask(name)) == Waiting(name, "tool", "shell", "shell:*")
+    return gate
+
+
+def test_a_call_that_needs_approval_waits_and_is_granted_by_a_person() -> None:
+    """The grant is a verdict like any other, and says who gave it."""
+    gate = waiting_gate("c1")
+    assert gate.waiting == ("c1",)
+    assert not gate.finish("c1")  # it does not run yet
+    given = gate.decide("c1", ANN, why=None)
+    assert given is not None
+    assert (given.verdict, given.actor) == ("granted", ANN)
+    assert gate.finish("c1")
+
+
+def test_a_denied_call_is_refused_with_the_persons_words_and_costs_no_budget() -> None:
+    """It was never made."""
+    gate = waiting_gate("c1", "c2", "c3")
+    given = gate.decide("c2", ANN, why="not today")
+    assert given is not None
+    assert (given.verdict, given.why, given.actor) == ("refused", "not today", ANN)
+    assert verdict(gate, ask("c4", "other")).verdict == "granted"
+    assert verdict(gate, ask("c5", "other")).verdict == "refused"
+
+
+def test_nobody_decides_on_a_call_that_does_not_wait() -> None:
+    """Unknown, decided already, granted without a person: nothing happens."""
+    gate = waiting_gate("c1")
+    gate.judge(ask("c2", "other"))
+    gate.decide("c1", ANN, why=None)
+    assert [gate.decide(call, ANN, why=None) for call in ("c0", "c1", "c2")] == [None] * 3
+
+
+def test_a_stop_answers_the_calls_that_wait() -> None:
+    """Each is refused for the stop's reason, and no person can grant it any more."""
+    gate = waiting_gate("c1", "c2")
+    refused = gate.close("the run is being stopped")
+    assert [(v.call, v.verdict, v.why) for v in refused] == [
+        ("c1", "refused", "the run is being stopped"),
+        ("c2", "refused", "the run is being stopped"),
+    ]
+    assert gate.decide("c1", ANN, why=None) is None
+    assert gate.close("again") == []
+
+
+def test_a_waiting_id_cannot_be_asked_for_again() -> None:
+    """An agent that repeats its ask does not get two calls out of one approval."""
+    gate = waiting_gate("c1")
+    assert verdict(gate, ask("c1")).why == "this call id was used before"
+
+
+def test_a_flood_of_asks_for_approval_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads a thousand of them."""
+    monkeypatch.setattr(gates, "MAX_WAITING", 2)
+    gate = Gate(CallRules(approve=["*"]))
+    assert isinstance(gate.judge(ask("c1")), Waiting)
+    assert isinstance(gate.judge(ask("c2")), Waiting)
+    assert verdict(gate, ask("c3")).why == "2 calls wait for approval already"

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from agentctl_protocol.messages import Ask, ErrorMessage, Events, Ready, ResultMessage
-from agentctl_protocol.records import Exit, RecordBody, Stop, VerdictRecord
+from agentctl_protocol.records import Exit, RecordBody, Stop, VerdictRecord, Waiting
 from agentctl_protocol.report import Actor, Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung
@@ -252,8 +252,8 @@ async def test_no_grant_follows_a_stop_that_was_decided_while_it_was_judged(
     theirs = Stop(Result.STOPPED, Reason.USER, "theirs", Actor("uid", "0"), 0.0, 0.0)
     judge = Gate.judge
 
-    def judge_and_freeze(gate: Gate, ask: Ask) -> VerdictRecord:
-        verdict = judge(gate, ask)
+    def judge_and_freeze(gate: Gate, ask: Ask, tokens: int = 0) -> VerdictRecord | Waiting:
+        verdict = judge(gate, ask, tokens)
         (directory,) = supervisor.home.runs()
         if directory.write_intent(theirs):
             time.sleep(0.5)  # nothing of this supervisor moves: it is frozen

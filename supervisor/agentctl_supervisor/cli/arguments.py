@@ -19,6 +19,10 @@ Start and stop
   stop        Stop runs: ask, then SIGTERM, then SIGKILL the whole tree
   kill        SIGKILL the whole tree now
   rerun       Start a new run with the settings of an old one
+Steer
+  approve     Let a run make a call that waits for approval (run --approve)
+  deny        Refuse a call that waits for approval
+  signal      Fire a run's external() condition (run --stop-when)
 Look
   ps          List runs (-a: finished ones too)
   show        One run in full: why it ended, its processes, calls and output
@@ -146,7 +150,10 @@ def _show_parser() -> Parser:
 
 MODULES: Final = {
     command: f"agentctl_supervisor.cli.{command}_command"
-    for command in ("wait", "logs", "events", "rerun", "prune", "doctor")
+    for command in (
+        *("approve", "deny", "signal"),
+        *("wait", "logs", "events", "rerun", "prune", "doctor"),
+    )
 }
 """Commands whose module has both: ``parser()`` and ``run(options)``."""
 

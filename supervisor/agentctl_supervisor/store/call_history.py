@@ -179,12 +179,18 @@ class UsageTotals:
     def __init__(self) -> None:
         self._settled: dict[str, UsageTotal] = {}
         self._by_call: dict[str, Usage] = {}
+        #: Prompt and completion of all models, as far as anybody said.
+        self.tokens = 0
 
     def __repr__(self) -> str:
         return f"<UsageTotals {len(self._settled)} models, {len(self._by_call)} calls>"
 
     def add(self, usage: Usage) -> None:
         """The agent says what it used."""
+        self.tokens += usage.prompt_tokens + usage.completion_tokens
+        before = self._by_call.get(usage.call) if usage.call else None
+        if before is not None:
+            self.tokens -= before.prompt_tokens + before.completion_tokens
         if not usage.call:
             _add(self._settled, usage)
             return

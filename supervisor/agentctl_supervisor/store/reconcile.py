@@ -6,7 +6,7 @@ can be replayed at any time, and a record that it has seen already changes nothi
 Its memory does not grow with the log.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, overload
 
@@ -38,6 +38,7 @@ from agentctl_protocol.records import (
     Started,
     Stop,
     VerdictRecord,
+    Waiting,
 )
 from agentctl_protocol.report import (
     LadderStep,
@@ -45,6 +46,7 @@ from agentctl_protocol.report import (
     LogSummary,
     Processes,
     Report,
+    WaitingCall,
 )
 from agentctl_protocol.spec import DEFAULT_OUTPUT_BYTES, RunSpec
 from agentctl_protocol.values import NIL
@@ -97,6 +99,7 @@ class Fold:
         self._artifacts: dict[str, None] = {}
         self._calls = CallHistory()
         self._usage = UsageTotals()
+        self._waiting: dict[str, Waiting] = {}
         self._on_event: Final[dict[type, Callable[[Any], None]]] = {
             Message: lambda _: self._text.clear(),
             Usage: self._usage.add,
@@ -109,6 +112,7 @@ class Fold:
             Started: self._on_started,
             Output: self._on_output,
             Events: self._on_events,
+            Waiting: self._on_waiting,
             VerdictRecord: self._on_verdict,
             CallFinished: self._on_call_finished,
             ResultMessage: self._on_result,
@@ -149,6 +153,16 @@ class Fold:
         return self._calls.open
 
     @property
+    def waiting_calls(self) -> Mapping[str, Waiting]:
+        """The asks that wait for a person, by id, the oldest first."""
+        return self._waiting
+
+    @property
+    def tokens(self) -> int:
+        """Tokens used so far, as far as the agent has said."""
+        return self._usage.tokens
+
+    @property
     def processes_seen(self) -> int:
         """The most processes that were alive just before a rung."""
         return self._seen
@@ -160,6 +174,8 @@ class Fold:
             return State.FINISHED
         if self.stop is not None:
             return State.STOPPING
+        if self._waiting:
+            return State.WAITING
         return State.RUNNING if self._started is not None else State.STARTING
 
     def apply(self, record: Record) -> None:
@@ -204,6 +220,10 @@ class Fold:
             ladder=tuple(self._ladder),
             processes=end.processes,
             survivor_list=end.survivors,
+            waiting=tuple(
+                WaitingCall(call.call, call.kind, call.name, call.rule)
+                for call in (() if over else self._waiting.values())
+            ),
             calls=self._calls.calls(notes, interrupted=over),
             calls_left_out=self._calls.left_out,
             usage=self._usage.totals(self._calls.open_model_calls if over else ()),
@@ -291,7 +311,11 @@ class Fold:
         if len(self._artifacts) > MAX_ARTIFACTS:
             del self._artifacts[next(iter(self._artifacts))]
 
+    def _on_waiting(self, body: Waiting, _: int) -> None:
+        self._waiting[body.call] = body
+
     def _on_verdict(self, body: VerdictRecord, time_ns: int) -> None:
+        self._waiting.pop(body.call, None)
         if body.verdict == "granted":
             self._calls.begin(body, time_ns)
 
