@@ -10,6 +10,7 @@ belongs there.  It raises `Impossible` where this machine or this caller cannot 
 without a sandbox.  Each runs in a fork of its own, in order, for at most `PATIENCE_S`.
 """
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -18,7 +19,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 FACTS: dict[str, Any] = json.loads(sys.argv[1])
@@ -65,6 +66,17 @@ def only_root() -> None:
     """Raise `Impossible` unless the caller is root, whatever this process is now."""
     if FACTS["caller"] != "root":
         raise Impossible("only root can do this")
+
+
+@contextlib.contextmanager
+def may_lack(what: str, *numbers: int) -> Iterator[None]:
+    """Raise `Impossible` if, without a sandbox, one of the errors says that *what* is not here."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in numbers and FACTS["level"] == "outside":
+            raise Impossible(f"no {what} here") from None
+        raise
 
 
 def attempt(variants: dict[str, Callable[[], object]]) -> NoReturn:
@@ -119,6 +131,8 @@ def _outcome(act: Callable[[], object]) -> tuple[str, str, str]:
     except Impossible as error:
         return "impossible", str(error), ""
     except OSError as error:
+        if error.errno == errno.ENOSYS and FACTS["level"] == "outside":
+            return "impossible", "not in this kernel", ""
         return "blocked", errno.errorcode.get(error.errno or 0, str(error)), ""
     except BaseException as error:
         # Neither: the attack itself is wrong.
