@@ -33,10 +33,15 @@ class _Said(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", g
 
 
 class Text(_Said, frozen=True, tag="text"):
-    """A piece of streamed output; pieces of one message follow each other."""
+    """A piece of streamed output; pieces of one message follow each other.
+
+    ``call``: the model call that it comes from.  Needed where several run at once, so
+    that what each one gave can be counted if it is cut short.
+    """
 
     text: str
     source: str = ""
+    call: str = ""
 
 
 class Message(_Said, frozen=True, tag="message"):

@@ -133,8 +133,8 @@ class Stop(_Written, frozen=True, tag="stop"):
 class RungRecord(_Written, frozen=True, tag="rung"):
     """A step of the ladder was taken.  ``processes`` were alive just before it.
 
-    ``open_files``: those that they had open for writing; asked for before SIGKILL only.
-
+    ``open_files``: those of the workspace that they had open for writing, looked for before
+    SIGKILL only; ``open_unread``: why there may be more.
     ``at_ns``: when, in wall-clock nanoseconds, if somebody else took it while the holder
     did not answer; 0 is the time of the record.
     """
@@ -143,6 +143,7 @@ class RungRecord(_Written, frozen=True, tag="rung"):
     processes: int = 0
     at_ns: int = 0
     open_files: tuple[str, ...] = ()
+    open_unread: str = ""
 
 
 class Answered(_Written, frozen=True, tag="answered"):
@@ -180,6 +181,19 @@ class RefusedRecord(_Written, frozen=True, tag="refused"):
     reason: Reason
     detail: str
     hint: str = ""
+
+
+class Estimate(_Written, frozen=True, tag="estimate"):
+    """What a model call that was cut short used, counted by the ``estimator`` of that name.
+
+    From its request and the text that it streamed, because the model did not say.
+    """
+
+    call: str
+    model: str
+    prompt_tokens: int
+    completion_tokens: int
+    estimator: str
 
 
 class WorkspaceRecord(_Written, frozen=True, tag="workspace"):
@@ -231,6 +245,7 @@ SupervisorRecord: TypeAlias = (
     | Exit
     | Illegal
     | RefusedRecord
+    | Estimate
     | WorkspaceRecord
     | End
     | Lost

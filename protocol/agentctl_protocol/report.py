@@ -122,8 +122,10 @@ class Workspace(msgspec.Struct, frozen=True):
 
     ``private``: a fresh one of its own.  All other paths are relative to it, or absolute
     where they lie outside (``--rw``).  ``changed``: files and directories whose inode
-    changed while the run lived, whoever did it; ``changed_left_out``: how many more were
-    seen; ``incomplete``: why not everything was looked at, or empty.  ``open_at_kill``: open
+    changed while the run lived, whoever did it, directories with a slash at the end;
+    ``changed_left_out``: how many more were seen; ``incomplete``: why not everything was
+    looked at, or empty.  ``special``: those that are no ordinary files, as ``KIND PATH``,
+    the kind one of symlink, fifo, socket, device, setuid.  ``open_at_kill``: open
     for writing just before SIGKILL, so perhaps half written.  ``exposed``: names that
     other programs execute or obey (``.git/hooks``) and that the run could make or change.
     """
@@ -133,6 +135,7 @@ class Workspace(msgspec.Struct, frozen=True):
     changed: tuple[str, ...] = ()
     changed_left_out: int = 0
     incomplete: str = ""
+    special: tuple[str, ...] = ()
     open_at_kill: tuple[str, ...] = ()
     exposed: tuple[str, ...] = ()
 

@@ -85,9 +85,9 @@ class RunSpec(
     calls: int | None = None
     tokens: int | None = None
     calls_of: dict[str, int] = {}
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    approve: tuple[str, ...] = ()
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()
+    approve: Sequence[str] = ()
     origins: dict[str, str] = {}
     time_s: float | None = None
     grace_s: float = DEFAULT_GRACE_S

@@ -161,6 +161,8 @@ class Conversation:
             case Bye():
                 self.over.set()
         self._log.append_from_child(message, raw)
+        if isinstance(message, CallFinished) and message.outcome == "cancelled":
+            self._log.append_estimates(over=False)
         self._on_said()
 
     def _judge(self, ask: Ask, raw: bytes) -> None:

@@ -7,7 +7,7 @@ outcome.
 
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -20,7 +20,6 @@ from agentctl_protocol.records import (
     End,
     Observed,
     Output,
-    Record,
     Started,
     Stop,
     VerdictRecord,
@@ -34,6 +33,7 @@ from agentctl_supervisor.climb import Climb
 from agentctl_supervisor.conversation import STOPPING, Conversation
 from agentctl_supervisor.ending import end_detail, how_it_ended, processes_at_end
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, StateDirectoryError
+from agentctl_supervisor.event_stream import EventStream
 from agentctl_supervisor.gate import Gate
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.ladder import StopWanted, TreeEmpty
@@ -234,17 +234,9 @@ class Run:
         """Close the run's *name* as a reader that goes away would: writing to it gives SIGPIPE."""
         self._outputs[0 if name == "stdout" else 1].close()
 
-    async def events(self) -> AsyncGenerator[Record, None]:
+    def events(self) -> EventStream:
         """Every record of the run's log, from the first one to the last as they are appended."""
-        follower = self._log.follow()
-        while True:
-            appended = self._log.appended
-            closed = self._log.closed
-            for record in follower.read():
-                yield record
-            if closed:
-                return
-            await appended.wait()
+        return EventStream(self._log)
 
     def listen(self) -> AbstractContextManager[trio.MemoryReceiveChannel[Step]]:
         """The steps of the ladder as they are taken from now on; ends with the run."""
@@ -442,6 +434,7 @@ class Run:
         if not survivors:
             self._climb.happen(TreeEmpty())
         observed = self._observed_by_others()
+        self._log.append_estimates(over=True)
         counted = Processes(len(self._climb.seen), self._climb.killed, len(survivors))
         self._log.decide(
             End(

@@ -29,6 +29,7 @@ from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By
 from agentctl_supervisor.errors import DamagedRunError, LogFullError
+from agentctl_supervisor.store.estimates import DEFAULT, Estimator, estimate
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_follower import LogFollower
 from agentctl_supervisor.store.reconcile import Fold
@@ -66,6 +67,7 @@ class RunLog:
         self._writer = LogWriter(directory.path, directory.id)
         self.on_full: Callable[[], None] = _nothing
         self.on_intent: Callable[[Stop], None] = lambda _: None
+        self.estimator: Estimator = DEFAULT
         self._full = False
         self._child_events = 0
         self._looked_ns = time.monotonic_ns()
@@ -113,6 +115,11 @@ class RunLog:
         if self._is_too_late(body):
             return False
         return self._append(body, _encode(body), By.SUPERVISOR)
+
+    def append_estimates(self, *, over: bool) -> None:
+        """Write down what model calls used that were cut short; *over*: the open ones, too."""
+        for cut in self.fold.cut_calls(over=over):
+            self.append(estimate(cut, self.estimator))
 
     def append_from_child(self, message: ChildRecord, raw: bytes) -> None:
         """Write down a message just as the child sent it."""

@@ -130,6 +130,13 @@ GOLDEN_RECORDS: list[tuple[msgspec.Struct, bytes]] = [
         b"\x83\xa4type\xa6output\xa6stream\xa6stdout\xa4data\xc4\x02\x00\xff",
     ),
     (
+        records.Estimate("1", "m", 3, 4, "e"),
+        (
+            b"\x86\xa4type\xa8estimate\xa4call\xa11\xa5model\xa1m\xadprompt_tokens\x03"
+            b"\xb1completion_tokens\x04\xa9estimator\xa1e"
+        ),
+    ),
+    (
         records.Waiting(call="1", kind="tool", name="n", rule="n:*"),
         (
             b"\x85\xa4type\xa7waiting\xa4call\xa11\xa4kind\xa4tool\xa4name\xa1n"
@@ -168,8 +175,11 @@ GOLDEN_RECORDS: list[tuple[msgspec.Struct, bytes]] = [
         b"\x83\xa4type\xa4rung\xa4step\xa7sigterm\xa9processes\x03",
     ),
     (
-        records.RungRecord(step=Rung.SIGKILL, open_files=("a",)),
-        b"\x83\xa4type\xa4rung\xa4step\xa7sigkill\xaaopen_files\x91\xa1a",
+        records.RungRecord(step=Rung.SIGKILL, open_files=("a",), open_unread="w"),
+        (
+            b"\x84\xa4type\xa4rung\xa4step\xa7sigkill\xaaopen_files\x91\xa1a"
+            b"\xabopen_unread\xa1w"
+        ),
     ),
     (
         records.Answered(step=Rung.ASKED, how="no"),
@@ -190,9 +200,9 @@ GOLDEN_RECORDS: list[tuple[msgspec.Struct, bytes]] = [
     (
         records.WorkspaceRecord(Workspace(path="/w", private=True, changed=("a",), exposed=("b",))),
         (
-            b"\x82\xa4type\xa9workspace\xa9workspace\x87\xa4path\xa2/w\xa7private\xc3"
+            b"\x82\xa4type\xa9workspace\xa9workspace\x88\xa4path\xa2/w\xa7private\xc3"
             b"\xa7changed\x91\xa1a\xb0changed_left_out\x00\xaaincomplete\xa0"
-            b"\xacopen_at_kill\x90\xa7exposed\x91\xa1b"
+            b"\xa7special\x90\xacopen_at_kill\x90\xa7exposed\x91\xa1b"
         ),
     ),
     (

@@ -386,13 +386,18 @@ class Finished:
         return json.loads(self.stdout)
 
 
+def _is_kept(variable: str) -> bool:
+    # The level is that of the whole session; see tests/conftest.py.
+    return variable == "AGENTCTL_SANDBOX" or not variable.startswith("AGENTCTL_")
+
+
 class AgentctlHome:
     """A state directory of its own, and the command line for it."""
 
     def __init__(self, root: Path, environment: Mapping[str, str] | None = None) -> None:
         self.root = root
         self.environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("AGENTCTL_")},
+            **{key: value for key, value in os.environ.items() if _is_kept(key)},
             "AGENTCTL_HOME": str(root),
             **(environment or {}),
         }

@@ -80,8 +80,10 @@ class Run:
 
     # --- what it reports --------------------------------------------------
 
-    def emit_text(self, text: str, source: str = "") -> None:
+    def emit_text(self, text: str, source: str = "", call: Call | None = None) -> None:
         """Report a piece of streamed text of any length.
+
+        *call*: the model call that it comes from; needed where several run at once.
 
         Raises:
             ValueError: an argument is not a str, or *source* is longer than 256.
@@ -90,12 +92,15 @@ class Run:
         text = outgoing.clean(text, "text")
         source = outgoing.label(source, "source")
         piece = self._supervision.limits.piece
+        at = "" if call is None else call.id
         if len(text) <= piece:
-            self._supervision.emit(Text(text=text, source=source), outgoing.weight_of(text, source))
+            event = Text(text=text, source=source, call=at)
+            self._supervision.emit(event, outgoing.weight_of(text, source))
             return
-        for at in range(0, len(text), piece):
-            part = text[at : at + piece]
-            self._supervision.emit(Text(text=part, source=source), outgoing.weight_of(part, source))
+        for start in range(0, len(text), piece):
+            part = text[start : start + piece]
+            event = Text(text=part, source=source, call=at)
+            self._supervision.emit(event, outgoing.weight_of(part, source))
 
     def emit_message(
         self, text: str, source: str = "", kind: MessageKind = "text", target: str = ""

@@ -1,39 +1,33 @@
-"""The calls that a run was granted, and the tokens that it used.
+"""The calls that a run was granted, and what the model calls among them streamed.
 
-Both are bounded: an agent may make a million calls and name a million models, and the
-report of its run must still be one that a person can open.
+Bounded: an agent may make a million calls, and the report of its run must still be one
+that a person can open.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from agentctl_protocol.errors import PeerProtocolError
-from agentctl_protocol.messages import CallFinished, CallKind, Usage, UsageQuality
+from agentctl_protocol.messages import CallFinished, CallKind
 from agentctl_protocol.records import VerdictRecord
-from agentctl_protocol.report import Call, UsageTotal
+from agentctl_protocol.report import Call
 from agentctl_protocol.values import NIL, open_value
 
 MAX_CALLS: Final = 1000
 MAX_OPEN_CALLS: Final = 10_000
 MAX_VALUE_BYTES: Final = 4 << 20
 MAX_ERROR: Final = 4096
-MAX_MODELS: Final = 256
-MAX_MODEL_NAME: Final = 256
-MAX_CALLS_WITH_USAGE: Final = 4096
+MAX_STREAMED: Final = 1 << 20
+"""Characters of streamed text that are kept of each open model call; the rest is counted."""
+MAX_STREAMING: Final = 8
+"""Model calls whose text is kept at a time; of more, the oldest's is only counted."""
+MAX_CUT: Final = 8
 
 _OMITTED: Final = "(omitted; it is in the log)"
-_OTHER_MODELS: Final = "(other)"
-_CERTAINTY: Final[Mapping[UsageQuality, int]] = {
-    "reported": 0,
-    "partial": 1,
-    "estimated": 2,
-    "unknown": 3,
-}
 
 CallOutcome: TypeAlias = Literal["ok", "error", "cancelled"]
 
@@ -52,6 +46,24 @@ class _Granted:
     finished_ns: int = 0
     #: What its values were counted as.
     value_bytes: int = 0
+    #: Of a model call: what it streamed so far.
+    streamed: list[str] = field(default_factory=list)
+    streamed_chars: int = 0
+    kept_chars: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CutCall:
+    """A model call that was cut short, for whoever estimates what it used.
+
+    ``text``: the beginning of what it streamed; ``chars``: the length of all of it.
+    """
+
+    call: str
+    model: str
+    request: msgspec.Raw | None
+    text: str
+    chars: int
 
 
 def _size_of(raw: msgspec.Raw | None) -> int:
@@ -69,6 +81,9 @@ class CallHistory:
         self._over: deque[_Granted] = deque()
         self._with_values: OrderedDict[int, _Granted] = OrderedDict()
         self._value_bytes = 0
+        self._models: dict[str, _Granted] = {}
+        self._cut: dict[str, CutCall] = {}
+        self._estimated: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<CallHistory {len(self._open)} open, {len(self._over)} over>"
@@ -93,15 +108,64 @@ class CallHistory:
         if before is not None:
             self._end(before)
         self._open[call.id] = call
+        self._models.pop(call.id, None)
+        if call.kind == "model":
+            self._models[call.id] = call
         self._hold(call)
         if len(self._open) > MAX_OPEN_CALLS:
-            self._end(self._open.pop(next(iter(self._open))))
+            oldest = self._open.pop(next(iter(self._open)))
+            self._models.pop(oldest.id, None)
+            self._end(oldest)
+
+    def add_text(self, text: str, call: str) -> None:
+        """A model call streamed *text*: the one that is named, or else the only one there is."""
+        if not call and len(self._models) == 1:
+            call = next(iter(self._models))
+        model = self._models.get(call)
+        if model is None:
+            return
+        model.streamed_chars += len(text)
+        room = MAX_STREAMED - model.kept_chars
+        if room > 0:
+            if not model.streamed:
+                self._make_room()
+            model.streamed.append(text[:room])
+            model.kept_chars += min(len(text), room)
+
+    def _make_room(self) -> None:
+        """Forget the text of the oldest model call when there are too many with some."""
+        with_text = [call for call in self._models.values() if call.streamed]
+        if len(with_text) >= MAX_STREAMING:
+            with_text[0].streamed.clear()
+            with_text[0].kept_chars = MAX_STREAMED
+
+    def cut_calls(self, *, over: bool) -> list[CutCall]:
+        """The model calls that were cut short and that nobody has estimated yet.
+
+        *over*: the run is, so that the open ones are among them.
+        """
+        open_calls = self._models.values() if over else ()
+        estimated = self._estimated
+        return [
+            *self._cut.values(),
+            *(_cut_call(call) for call in open_calls if call.id not in estimated),
+        ]
+
+    def on_estimate(self, call: str) -> None:
+        """Somebody has estimated *call*."""
+        self._cut.pop(call, None)
+        if call in self._models:
+            self._estimated.add(call)
 
     def finish(self, message: CallFinished, time_ns: int) -> tuple[CallKind, str] | None:
         """The agent says that a call is over: its kind and name, or None if none is open."""
         call = self._open.pop(message.call, None)
         if call is None:
             return None
+        if self._models.pop(call.id, None) is not None and message.outcome == "cancelled":
+            self._cut[call.id] = _cut_call(call)
+            if len(self._cut) > MAX_CUT:
+                del self._cut[next(iter(self._cut))]
         if self._with_values.pop(call.number, None) is not None:
             self._value_bytes -= call.value_bytes
         call.outcome, call.finished_ns = message.outcome, time_ns
@@ -138,6 +202,11 @@ class CallHistory:
             call.args = call.result = None
 
 
+def _cut_call(call: _Granted) -> CutCall:
+    text = "".join(call.streamed)
+    return CutCall(call.id, call.name, call.args, text, call.streamed_chars)
+
+
 def _shown(call: _Granted, notes: list[str], *, interrupted: bool) -> Call:
     args = open_or_note(call.args, f"arguments of call {call.id}", notes)
     started_at = datetime.fromtimestamp(call.time_ns / 1e9, UTC)
@@ -171,65 +240,3 @@ def open_or_note(raw: msgspec.Raw | None, what: str, notes: list[str]) -> Any:
     except PeerProtocolError as error:
         notes.append(str(error))
         return None
-
-
-class UsageTotals:
-    """Tokens by model: the last word on each call, and the sum of what belongs to none."""
-
-    def __init__(self) -> None:
-        self._settled: dict[str, UsageTotal] = {}
-        self._by_call: dict[str, Usage] = {}
-        #: Prompt and completion of all models, as far as anybody said.
-        self.tokens = 0
-
-    def __repr__(self) -> str:
-        return f"<UsageTotals {len(self._settled)} models, {len(self._by_call)} calls>"
-
-    def add(self, usage: Usage) -> None:
-        """The agent says what it used."""
-        self.tokens += usage.prompt_tokens + usage.completion_tokens
-        before = self._by_call.get(usage.call) if usage.call else None
-        if before is not None:
-            self.tokens -= before.prompt_tokens + before.completion_tokens
-        if not usage.call:
-            _add(self._settled, usage)
-            return
-        self._by_call[usage.call] = usage
-        if len(self._by_call) > MAX_CALLS_WITH_USAGE:
-            _add(self._settled, self._by_call.pop(next(iter(self._by_call))))
-
-    def cut(self, call: str, name: str) -> None:
-        """The model call *call* was cut short: what is known of it is not all, if anything is."""
-        self.add(_cut(self._by_call.get(call), call, name))
-
-    def totals(self, open_model_calls: Iterable[tuple[str, str]] = ()) -> dict[str, UsageTotal]:
-        """By model, with the quality of the least certain part; open calls count as cut short."""
-        totals = dict(self._settled)
-        by_call = dict(self._by_call)
-        for call, name in open_model_calls:
-            by_call[call] = _cut(by_call.get(call), call, name)
-        for usage in by_call.values():
-            _add(totals, usage)
-        return totals
-
-
-def _cut(known: Usage | None, call: str, name: str) -> Usage:
-    if known is None:
-        return Usage(model=name, call=call, quality="unknown")
-    return msgspec.structs.replace(known, quality=_worse(known.quality, "partial"))
-
-
-def _add(totals: dict[str, UsageTotal], usage: Usage) -> None:
-    model = usage.model[:MAX_MODEL_NAME]
-    if model not in totals and len(totals) >= MAX_MODELS:
-        model = _OTHER_MODELS
-    before = totals.get(model, UsageTotal(0, 0, "reported"))
-    totals[model] = UsageTotal(
-        before.prompt_tokens + usage.prompt_tokens,
-        before.completion_tokens + usage.completion_tokens,
-        _worse(before.quality, usage.quality),
-    )
-
-
-def _worse(one: UsageQuality, other: UsageQuality) -> UsageQuality:
-    return max(one, other, key=_CERTAINTY.__getitem__)

@@ -28,6 +28,7 @@ from agentctl_protocol.records import (
     ContainedRecord,
     Created,
     End,
+    Estimate,
     Exit,
     Illegal,
     Lost,
@@ -51,8 +52,9 @@ from agentctl_protocol.report import (
 from agentctl_protocol.spec import DEFAULT_OUTPUT_BYTES, RunSpec
 from agentctl_protocol.values import NIL
 from agentctl_protocol.vocabulary import Result, Sandbox, State
-from agentctl_supervisor.store.call_history import CallHistory, UsageTotals, open_or_note
+from agentctl_supervisor.store.call_history import CallHistory, CutCall, open_or_note
 from agentctl_supervisor.store.outcome import Decisive, Facts, Outcome, outcome, settles
+from agentctl_supervisor.store.usage import UsageTotals
 
 MAX_TEXT: Final = 1 << 20
 MAX_ARTIFACTS: Final = 1000
@@ -114,6 +116,7 @@ class Fold:
             Events: self._on_events,
             Waiting: self._on_waiting,
             VerdictRecord: self._on_verdict,
+            Estimate: self._on_estimate,
             CallFinished: self._on_call_finished,
             ResultMessage: self._on_result,
             ErrorMessage: self._on_error,
@@ -156,6 +159,10 @@ class Fold:
     def waiting_calls(self) -> Mapping[str, Waiting]:
         """The asks that wait for a person, by id, the oldest first."""
         return self._waiting
+
+    def cut_calls(self, *, over: bool) -> list[CutCall]:
+        """Model calls that were cut short and not estimated yet; *over*: the open ones too."""
+        return self._calls.cut_calls(over=over)
 
     @property
     def tokens(self) -> int:
@@ -232,6 +239,7 @@ class Fold:
             artifacts=tuple(self._artifacts),
             sandbox=self.spec.sandbox or Sandbox.BASIC,
             layers=self._started.layers if self._started else (),
+            origins=self.spec.origins,
             limits=_limits(self.spec),
             output_bytes=self._output_bytes,
             dropped_bytes=end.dropped_bytes,
@@ -297,9 +305,11 @@ class Fold:
     def _on_events(self, body: Events, _: int) -> None:
         self.events += len(body.events)
         add_text, on_event = self._text.add, self._on_event
+        stream = self._calls.add_text
         for event in body.events:
             if type(event) is Text:
                 add_text(event.text)
+                stream(event.text, event.call)
             elif (handle := on_event.get(type(event))) is not None:
                 handle(event)
 
@@ -318,6 +328,10 @@ class Fold:
         self._waiting.pop(body.call, None)
         if body.verdict == "granted":
             self._calls.begin(body, time_ns)
+
+    def _on_estimate(self, body: Estimate, _: int) -> None:
+        self._calls.on_estimate(body.call)
+        self._usage.estimate(body)
 
     def _on_call_finished(self, body: CallFinished, time_ns: int) -> None:
         call = self._calls.finish(body, time_ns)
@@ -427,10 +441,10 @@ def _error_text(error: ErrorMessage) -> str:
 def _limits(spec: RunSpec) -> tuple[Limit, ...]:
     limits = []
     if spec.time_s is not None:
-        limits.append(Limit("time", spec.time_s))
+        limits.append(Limit("time", spec.time_s, spec.origins.get("time", "spec")))
     if spec.output_bytes is not None:
-        is_default = spec.output_bytes == DEFAULT_OUTPUT_BYTES
+        default = "default" if spec.output_bytes == DEFAULT_OUTPUT_BYTES else "spec"
         limits.append(
-            Limit("output", float(spec.output_bytes), "default" if is_default else "spec")
+            Limit("output", float(spec.output_bytes), spec.origins.get("output", default))
         )
     return tuple(limits)

@@ -16,6 +16,7 @@ from agentctl_protocol.report import Processes, Report
 from agentctl_protocol.vocabulary import By
 from agentctl_supervisor.errors import DamagedRunError, LogFullError, StateDirectoryError
 from agentctl_supervisor.processes import process_tree
+from agentctl_supervisor.store.estimates import estimate
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.leftovers import Leftovers, end_leftovers
 from agentctl_supervisor.store.log_reader import LogReader
@@ -123,7 +124,7 @@ def missing_records(
     observed: Observed | None = None,
 ) -> list[SupervisorRecord]:
     """What a log lacks whose writer died, in order.  Pure."""
-    missing: list[SupervisorRecord] = []
+    missing: list[SupervisorRecord] = [estimate(cut) for cut in fold.cut_calls(over=True)]
     if fold.decided is None and intent is not None:
         missing.append(msgspec.structs.replace(intent, intent=True))
     elif fold.decided is None:

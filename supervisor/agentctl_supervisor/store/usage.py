@@ -1,0 +1,103 @@
+"""The tokens that a run used: reported, and of calls that were cut short, estimated.
+
+Bounded: an agent may name a million models.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from agentctl_protocol.messages import Usage, UsageQuality
+from agentctl_protocol.records import Estimate
+from agentctl_protocol.report import UsageTotal
+
+MAX_MODELS: Final = 256
+MAX_MODEL_NAME: Final = 256
+MAX_CALLS_WITH_USAGE: Final = 4096
+
+_OTHER_MODELS: Final = "(other)"
+_CERTAINTY: Final[Mapping[UsageQuality, int]] = {
+    "reported": 0,
+    "partial": 1,
+    "estimated": 2,
+    "unknown": 3,
+}
+
+
+class UsageTotals:
+    """Tokens by model: the last word on each call, and the sum of what belongs to none."""
+
+    def __init__(self) -> None:
+        self._settled: dict[str, UsageTotal] = {}
+        self._by_call: dict[str, Usage] = {}
+        #: Prompt and completion of all models, as far as anybody said.
+        self.tokens = 0
+
+    def __repr__(self) -> str:
+        return f"<UsageTotals {len(self._settled)} models, {len(self._by_call)} calls>"
+
+    def add(self, usage: Usage) -> None:
+        """The agent says what it used."""
+        self.tokens += usage.prompt_tokens + usage.completion_tokens
+        before = self._by_call.get(usage.call) if usage.call else None
+        if before is not None:
+            self.tokens -= before.prompt_tokens + before.completion_tokens
+        if not usage.call:
+            _add(self._settled, usage)
+            return
+        self._by_call[usage.call] = usage
+        if len(self._by_call) > MAX_CALLS_WITH_USAGE:
+            _add(self._settled, self._by_call.pop(next(iter(self._by_call))))
+
+    def cut(self, call: str, name: str) -> None:
+        """The model call *call* was cut short: what is known of it is not all, if anything is."""
+        self.add(_cut(self._by_call.get(call), call, name))
+
+    def estimate(self, body: Estimate) -> None:
+        """Somebody counted what a call that was cut short used; what the agent said goes first."""
+        known = self._by_call.get(body.call)
+        prompt = (known.prompt_tokens if known else 0) or body.prompt_tokens
+        completion = (known.completion_tokens if known else 0) or body.completion_tokens
+        said_both = known is not None and known.prompt_tokens and known.completion_tokens
+        self.add(
+            Usage(
+                model=(known.model if known else "") or body.model,
+                call=body.call,
+                prompt_tokens=prompt,
+                completion_tokens=completion,
+                quality="partial" if said_both else "estimated",
+            )
+        )
+
+    def totals(self, open_model_calls: Iterable[tuple[str, str]] = ()) -> dict[str, UsageTotal]:
+        """By model, with the quality of the least certain part; open calls count as cut short."""
+        totals = dict(self._settled)
+        by_call = dict(self._by_call)
+        for call, name in open_model_calls:
+            by_call[call] = _cut(by_call.get(call), call, name)
+        for usage in by_call.values():
+            _add(totals, usage)
+        return totals
+
+
+def _cut(known: Usage | None, call: str, name: str) -> Usage:
+    if known is None:
+        return Usage(model=name, call=call, quality="unknown")
+    return msgspec.structs.replace(known, quality=_worse(known.quality, "partial"))
+
+
+def _add(totals: dict[str, UsageTotal], usage: Usage) -> None:
+    model = usage.model[:MAX_MODEL_NAME]
+    if model not in totals and len(totals) >= MAX_MODELS:
+        model = _OTHER_MODELS
+    before = totals.get(model, UsageTotal(0, 0, "reported"))
+    totals[model] = UsageTotal(
+        before.prompt_tokens + usage.prompt_tokens,
+        before.completion_tokens + usage.completion_tokens,
+        _worse(before.quality, usage.quality),
+    )
+
+
+def _worse(one: UsageQuality, other: UsageQuality) -> UsageQuality:
+    return max(one, other, key=_CERTAINTY.__getitem__)
