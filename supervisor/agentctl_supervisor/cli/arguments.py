@@ -64,6 +64,7 @@ def _run_parser() -> Parser:
     add = parser.add_argument
     add("--name", help="a name for the run, unique among those that live")
     add("--tag", action="append", default=[], metavar="K=V", help="a label; may be repeated")
+    add("-p", "--profile", metavar="NAME", help="settings of agentctl.toml; none: of no file")
     add("--time", metavar="DUR", help="hard limit on the time that it may take (default: none)")
     add("--grace", metavar="DUR", help="how long it may take to obey when asked to stop (5s)")
     add("--term-grace", metavar="DUR", help="how long after SIGTERM it is killed (2s)")

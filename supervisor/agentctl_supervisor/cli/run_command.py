@@ -8,15 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from agentctl_protocol.spec import (
-    DEFAULT_GRACE_S,
-    DEFAULT_TERM_GRACE_S,
-    MAX_INPUT_BYTES,
-    RunSpec,
-    SpecError,
-)
+from agentctl_protocol.spec import MAX_INPUT_BYTES, RunSpec, SpecError
 from agentctl_protocol.vocabulary import Sandbox
-from agentctl_supervisor.cli.durations import parse_duration, parse_limit
+from agentctl_supervisor.config.profiles import Settings, settings_of
+from agentctl_supervisor.config.settings import KEYS
 from agentctl_supervisor.errors import UsageError
 
 _USAGE_HINT: Final = "agentctl run -- PROGRAM ARG..., or agentctl run module:function"
@@ -56,20 +51,21 @@ def spec_from(options: argparse.Namespace) -> RunSpec:
         raise UsageError("--python goes with a function", hint="name the interpreter after --")
     if options.stdin and options.input == "-":
         raise UsageError("-i and --input - both want standard input", hint="--input @FILE")
+    cwd = _working_directory()
+    flags = {key: getattr(options, key.replace("-", "_"), None) for key in KEYS}
+    settings = settings_of(flags, options.profile, cwd, os.environ)
     try:
         return RunSpec(
             argv=argv,
             target=target,
             input=None if options.input is None else _input(options.input),
             python=options.python,
-            cwd=_working_directory(),
+            cwd=cwd,
             name=options.name,
             tags=_tags(options.tag),
-            sandbox=_sandbox(options.sandbox),
-            time_s=None if options.time is None else parse_limit(options.time, "--time"),
-            grace_s=_seconds(options.grace, "--grace", DEFAULT_GRACE_S),
-            term_grace_s=_seconds(options.term_grace, "--term-grace", DEFAULT_TERM_GRACE_S),
             stdin=options.stdin,
+            origins=settings.origins,
+            **_fields(settings),
         ).checked()
     except SpecError as error:
         raise UsageError(str(error), hint=error.hint) from None
@@ -128,20 +124,14 @@ def _tags(pairs: list[str]) -> dict[str, str]:
     return tags
 
 
-def _sandbox(text: str | None) -> Sandbox | None:
-    if text is None:
-        return None
-    try:
-        return Sandbox(text)
-    except ValueError:
-        raise UsageError(
-            f"no such sandbox level: {text[:80]!r}",
-            hint=f"--sandbox {' or '.join(Sandbox)}",
-        ) from None
+def _fields(settings: Settings) -> dict[str, Any]:
+    fields = settings.fields()
+    if words := fields.pop("env", ()):
+        from agentctl_supervisor.policy.environment import chosen, inherited
 
-
-def _seconds(text: str | None, option: str, default: float) -> float:
-    return default if text is None else parse_duration(text, option)
+        level = fields.get("sandbox", Sandbox.STRICT)
+        fields["env"] = {**inherited(level, os.environ), **chosen(words, os.environ)}
+    return fields
 
 
 def _input(text: str) -> Any:

@@ -81,7 +81,8 @@ def _facts(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
     for survivor in report.survivor_list:
         yield "LEFT", f"{survivor.pid} {survivor.command}"
     yield from _products(report)
-    yield "sandbox", ", ".join((f"{report.sandbox}:", *report.layers)).replace(":,", ":", 1)
+    level = f"{report.sandbox}{_origin(report, 'sandbox')}"
+    yield "sandbox", ": ".join(filter(None, (level, ", ".join(report.layers))))
     if report.limits:
         yield "limits", ", ".join(_limit(limit) for limit in report.limits)
     yield "log", _log(report)
@@ -153,6 +154,11 @@ def _limit(limit: Limit) -> str:
     if limit.name in ("time", "cpu", "idle"):
         value = show_duration(limit.value)
     return f"{limit.name} {value} ({limit.origin})"
+
+
+def _origin(report: Report, key: str) -> str:
+    """`` (flag --net)``: where a setting came from, or nothing for a default."""
+    return f" ({report.origins[key]})" if key in report.origins else ""
 
 
 def _log(report: Report) -> str:

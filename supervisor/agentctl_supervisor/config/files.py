@@ -1,0 +1,258 @@
+"""Finding and reading configuration files.
+
+The project's file lies where runs may write, and perhaps came with somebody else's
+repository: it is bounded, and nothing in it can hold us up.  What it may say is
+`trust`'s business.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from agentctl_supervisor.errors import UsageError
+
+NAME: Final = "agentctl.toml"
+PYPROJECT: Final = "pyproject.toml"
+MAX_BYTES: Final = 1 << 20
+
+_LONGEST_KEY: Final = 16
+# tomllib keeps each beginning of a dotted key: 256 KiB of "a.a.a." take more memory than
+# there is.  Possessive, and only from where a word begins: linear in the text.
+_LONG_KEY: Final = (
+    r"(?<![\w-])(?:(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"
+    f"{{{_LONGEST_KEY}}}"
+)
+_IGNORE: Final = "-p none uses no configuration file"
+
+
+class ConfigFile(NamedTuple):
+    """A file as it was found.
+
+    ``path`` is absolute and ``shown`` what people call it; ``table`` is what stands in it,
+    unchecked; ``prefix`` the tables around that (``tool.agentctl.`` or nothing).
+    ``doubt``: why it is not to be believed, or empty.
+    """
+
+    path: str
+    shown: str
+    table: dict[str, Any]
+    text: str = ""
+    prefix: str = ""
+    doubt: str = ""
+
+    @property
+    def directory(self) -> str:
+        """What its paths are relative to."""
+        return os.path.dirname(self.path)
+
+    def at(self, table: str, key: str) -> str:
+        """``agentctl.toml:3``: the file and, where it is easily found, the line of *key*."""
+        inside = ""
+        wanted = (self.prefix + table).strip(".")
+        pattern = re.compile(rf"[ \t]*[\"']?{re.escape(key)}[\"']?[ \t]*[=.\]]")
+        for number, line in enumerate(self.text.splitlines(), 1):
+            if header := re.match(r"[ \t]*\[+([^\[\]]+)\]", line):
+                inside = re.sub(r"[ \t\"']", "", header[1])
+                if inside == f"{wanted}.{key}".strip("."):
+                    return f"{self.shown}:{number}"
+            elif inside == wanted and pattern.match(line):
+                return f"{self.shown}:{number}"
+        return self.shown
+
+
+def find_project(cwd: str, environ: Mapping[str, str]) -> ConfigFile | None:
+    """The nearest file of the project that *cwd* is in, or None.
+
+    Raises:
+        UsageError: there is one, and it cannot be used.
+    """
+    for directory in project_directories(cwd, home_directory(environ)):
+        shown = os.path.relpath(os.path.join(directory, NAME), cwd)
+        shown = shown if shown.startswith("..") else f"./{shown}"
+        if (found := _own_file(directory, shown)) is not None:
+            return found
+        if (found := _pyproject(directory, shown.removesuffix(NAME) + PYPROJECT)) is not None:
+            return found
+    return None
+
+
+def find_user(environ: Mapping[str, str]) -> ConfigFile | None:
+    """The user's own file, or None.
+
+    Raises:
+        UsageError: there is one, and it cannot be used; or others could have written it.
+    """
+    path = user_path(environ)
+    if path is None:
+        return None
+    shown = shown_path(path, environ)
+    # Links are followed: many keep such files elsewhere, and nobody else can make one here.
+    read = _read(path, shown, follow=True)
+    if read is None:
+        return None
+    data, status = read
+    if status.st_uid not in (0, os.geteuid()):
+        raise UsageError(f"{shown} belongs to uid {status.st_uid}, not to you", hint=_IGNORE)
+    if status.st_mode & 0o022:
+        raise UsageError(f"{shown}: others can write into it", hint=f"chmod go-w {shown}")
+    text = _decoded(data, shown)
+    return ConfigFile(path, shown, parse(text, shown), text)
+
+
+def user_path(environ: Mapping[str, str]) -> str | None:
+    """Where the user's own file is kept, there or not; None if nobody knows a home directory."""
+    # The XDG specification: a relative path is to be ignored.
+    base = environ.get("XDG_CONFIG_HOME", "")
+    if not base.startswith("/"):
+        home = home_directory(environ)
+        if home is None:
+            return None
+        base = os.path.join(home, ".config")
+    return os.path.join(base, "agentctl", "config.toml")
+
+
+def home_directory(environ: Mapping[str, str]) -> str | None:
+    """The home directory, if anybody knows it."""
+    home = environ.get("HOME", "")
+    if not home.startswith("/"):
+        import pwd
+
+        try:
+            home = pwd.getpwuid(os.geteuid()).pw_dir
+        except KeyError:
+            return None
+    return os.path.normpath(home) if home.startswith("/") else None
+
+
+def shown_path(path: str, environ: Mapping[str, str]) -> str:
+    """*path* with ``~`` for the home directory."""
+    home = home_directory(environ)
+    if home is not None and home != "/" and path.startswith(home + "/"):
+        return "~" + path[len(home) :]
+    return path
+
+
+def project_directories(cwd: str, home: str | None) -> Iterator[str]:
+    """*cwd* and the directories above it that its project may reach to, the nearest first.
+
+    The root of a Git working tree and the home directory are the last.  What lies above the
+    home directory, belongs to somebody else or can be written by everybody is none.
+    """
+    directory = cwd
+    owners = _owners()
+    while True:
+        if home is not None and home.startswith(directory.rstrip("/") + "/"):
+            return
+        if directory != cwd:
+            try:
+                status = os.stat(directory)
+            except OSError:
+                return
+            if status.st_uid not in owners or status.st_mode & 0o002:
+                return
+        yield directory
+        above = os.path.dirname(directory)
+        if directory in (home, above) or os.path.lexists(os.path.join(directory, ".git")):
+            return
+        directory = above
+
+
+def parse(text: str, shown: str) -> dict[str, Any]:
+    """The tables of *text*, in seconds and some hundred MB at the very worst.
+
+    Raises:
+        UsageError: it is no TOML.
+    """
+    if (long := re.search(_LONG_KEY, text)) is not None:
+        line = text.count("\n", 0, long.start()) + 1
+        raise UsageError(f"{shown}:{line}: a key of more than {_LONGEST_KEY} parts", hint=_IGNORE)
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        where = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", str(error), re.DOTALL)
+        told = f"{shown}:{where[2]}: {where[1]}" if where else f"{shown}: {error}"
+        raise UsageError(told[:300], hint=_IGNORE) from None
+    except RecursionError:
+        raise UsageError(f"{shown}: nested too deeply", hint=_IGNORE) from None
+    except ValueError as error:  # a number of 5,000 digits
+        raise UsageError(f"{shown}: {error}"[:300], hint=_IGNORE) from None
+
+
+def _own_file(directory: str, shown: str) -> ConfigFile | None:
+    path = os.path.join(directory, NAME)
+    read = _read(path, shown, follow=False)
+    if read is None:
+        return None
+    data, status = read
+    text = _decoded(data, shown)
+    return ConfigFile(path, shown, parse(text, shown), text, doubt=_doubt(status))
+
+
+def _pyproject(directory: str, shown: str) -> ConfigFile | None:
+    """Only one with a table of ours; any other is no business of ours, however it looks."""
+    path = os.path.join(directory, PYPROJECT)
+    read = _read(path, shown, follow=True)
+    if read is None or b"agentctl" not in read[0]:
+        return None
+    data, status = read
+    text = _decoded(data, shown)
+    tool = parse(text, shown).get("tool")
+    table = tool.get("agentctl") if isinstance(tool, dict) else None
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        raise UsageError(f"{shown}: tool.agentctl is not a table", hint="[tool.agentctl]")
+    if os.path.islink(path):
+        raise UsageError(f"{shown} is a symbolic link", hint=f"{_IGNORE}; or keep a {NAME}")
+    return ConfigFile(path, shown, table, text, "tool.agentctl.", _doubt(status))
+
+
+def _read(path: str, shown: str, *, follow: bool) -> tuple[bytes, os.stat_result] | None:
+    """The bytes of a regular file, and whose it is; None if there is none."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # a FIFO would hold us up
+    try:
+        fd = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        why = error.strerror
+        if not follow and os.path.islink(path):
+            why = "it is a symbolic link"
+        raise UsageError(f"cannot read {shown}: {why}", hint=_IGNORE) from None
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"cannot read {shown}: it is not a file", hint=_IGNORE)
+        try:
+            data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise UsageError(f"cannot read {shown}: {error.strerror}", hint=_IGNORE) from None
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{shown} is longer than {MAX_BYTES >> 20} MiB", hint=_IGNORE)
+    return data, status
+
+
+def _decoded(data: bytes, shown: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{shown}:{line}: not UTF-8", hint=_IGNORE) from None
+
+
+def _doubt(status: os.stat_result) -> str:
+    if status.st_uid not in _owners():
+        return f"it belongs to uid {status.st_uid}"
+    return "everybody can write into it" if status.st_mode & 0o002 else ""
+
+
+def _owners() -> set[int]:
+    """Whose files of a project we read: git's rule, that of ``safe.directory``."""
+    owners = {0, os.geteuid()}
+    if os.geteuid() == 0 and (caller := os.environ.get("SUDO_UID", "")).isdecimal():
+        owners.add(int(caller))
+    return owners

@@ -1,0 +1,289 @@
+"""What holds for a run: command line, environment, profiles, files and defaults, merged.
+
+The strongest first: an option, its environment variable, the profile that was named (the
+project's, then the user's), what stands above all profiles (the project's, then the user's).
+A list adds up over all of them; of the rest, the strongest counts.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from agentctl_protocol.vocabulary import Network, Sandbox
+from agentctl_supervisor.config import files, trust
+from agentctl_supervisor.config.files import ConfigFile
+from agentctl_supervisor.config.settings import KEYS, MOST, Place, Value
+from agentctl_supervisor.errors import UsageError
+
+PROFILE_VARIABLE: Final = "AGENTCTL_PROFILE"
+NO_FILES: Final = "none"
+"""The profile that is not even looked for: no file is read."""
+
+
+class Settings(NamedTuple):
+    """What somebody has set, by key, and where it came from; what nobody has is left out."""
+
+    values: dict[str, Any]
+    origins: dict[str, str]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of *key*."""
+        return self.values.get(key, default)
+
+    def fields(self) -> dict[str, Any]:
+        """The values by the names that `RunSpec` has for them."""
+        return {KEYS[key].field: value for key, value in self.values.items()}
+
+
+class Layer(NamedTuple):
+    """The settings of one place.  ``project``: runs may be able to write them."""
+
+    values: Mapping[str, Value]
+    origins: Mapping[str, str]
+    project: bool = False
+
+
+class Profiles(NamedTuple):
+    """A file's settings: those above all profiles, those of each profile, and whom it trusts."""
+
+    top: Layer
+    named: Mapping[str, Layer]
+    trust: Sequence[str] = ()
+
+
+def settings_of(
+    flags: Mapping[str, Any], profile: str | None, cwd: str, environ: Mapping[str, str]
+) -> Settings:
+    """What holds for a run in *cwd*.
+
+    *flags*: texts, or lists of texts, of the command line, by key; None was not given.
+    *profile*: the name given with ``-p``, if there was one.
+
+    Raises:
+        UsageError: one of them makes no sense, or the project's file asks for too much.
+    """
+    spoken = [_flags(flags, cwd), _environment(environ, cwd)]
+    named_by = "-p"
+    if profile is None and (profile := environ.get(PROFILE_VARIABLE) or None):
+        named_by = PROFILE_VARIABLE
+    if profile == NO_FILES:
+        return _merged(spoken)
+    project, user = files.find_project(cwd, environ), files.find_user(environ)
+    if project is None and user is None and profile is None:
+        return _merged(spoken)  # as nearly always
+    home = files.home_directory(environ)
+    ours = _profiles(user, home, project=False)
+    theirs = _profiles(project, home, project=True)
+    if project is not None and project.doubt and not _is_trusted(project, ours):
+        raise UsageError(
+            f"{project.shown}: {project.doubt}", hint=_trust_hint("-p none", project, environ)
+        )
+    picked = [] if profile is None else _picked(profile, (theirs, ours))
+    if profile is not None and not picked:
+        raise _no_such_profile(profile, named_by, (theirs, ours), (project, user))
+    layers = [*spoken, *picked, theirs.top, ours.top]
+    if project is not None and not _is_trusted(project, ours):
+        _refuse_too_much(project, layers, cwd, environ)
+    return _merged(layers)
+
+
+def _flags(flags: Mapping[str, Any], cwd: str) -> Layer:
+    given = {
+        name: KEYS[name].read(raw, Place(f"--{name}", cwd))
+        for name, raw in flags.items()
+        if raw is not None and raw != []
+    }
+    return Layer(given, {name: f"flag --{name}" for name in given})
+
+
+def _environment(environ: Mapping[str, str], cwd: str) -> Layer:
+    given = {
+        name: key.read(text, Place(key.variable, cwd))
+        for name, key in KEYS.items()
+        if not key.many and (text := environ.get(key.variable))
+    }
+    return Layer(given, {name: f"env {KEYS[name].variable}" for name in given})
+
+
+# --- files ------------------------------------------------------------------
+
+
+def _profiles(file: ConfigFile | None, home: str | None, *, project: bool) -> Profiles:
+    """What stands in *file*, all of it checked, also the profiles that nobody asks for.
+
+    Raises:
+        UsageError: something in it makes no sense.
+    """
+    if file is None:
+        return Profiles(Layer({}, {}), {})
+    top = dict(file.table)
+    tables = top.pop("profile", {})
+    if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
+        raise UsageError(f"{file.at('', 'profile')}: a profile is a table", hint="[profile.NAME]")
+    trusted: list[str] = []
+    if "trust" in top:
+        where = file.at("", "trust")
+        if project:
+            raise UsageError(
+                f"{where}: a project cannot say that it is trusted",
+                hint="trust stands in the user's own file",
+            )
+        trusted = _trusted(top.pop("trust"), where, home)
+    known = (*KEYS, "profile", *(() if project else ("trust",)))
+    named = {
+        name: _layer(file, home, f"profile.{name}", table, tuple(KEYS), project=project)
+        for name, table in list(tables.items())[:MOST]
+    }
+    return Profiles(_layer(file, home, "", top, known, project=project), named, trusted)
+
+
+def _layer(
+    file: ConfigFile,
+    home: str | None,
+    table_name: str,
+    table: Mapping[str, Any],
+    known: Sequence[str],
+    *,
+    project: bool,
+) -> Layer:
+    values = {}
+    for name, raw in table.items():
+        where = file.at(table_name, name)
+        if name not in KEYS:
+            raise UsageError(f"{where}: no such key: {_cut(name)!r}", hint=_guess(name, known))
+        inside = f"{table_name}.{name}" if table_name else name
+        values[name] = KEYS[name].read(raw, Place(f"{where}: {inside}", file.directory, home))
+    origin = f"{file.shown} [{table_name}]" if table_name else file.shown
+    return Layer(values, dict.fromkeys(values, origin), project)
+
+
+def _trusted(raw: Any, where: str, home: str | None) -> list[str]:
+    place = Place(f"{where}: trust", "", home)
+    if not isinstance(raw, list) or not all(isinstance(path, str) for path in raw):
+        raise UsageError(f"{place.what}: a list of paths is wanted", hint='trust = ["/a/project"]')
+    paths = [home + path[1:] if home and path.startswith("~/") else path for path in raw]
+    for path in paths:
+        if not path.startswith("/") or "\0" in path:
+            raise UsageError(
+                f"{place.what}: not an absolute path: {_cut(path)!r}", hint='"/a/project" or "~/p"'
+            )
+    return paths
+
+
+def _picked(profile: str, both: Iterable[Profiles]) -> list[Layer]:
+    return [one.named[profile] for one in both if profile in one.named]
+
+
+def _no_such_profile(
+    profile: str,
+    named_by: str,
+    both: Sequence[Profiles],
+    found: Sequence[ConfigFile | None],
+) -> UsageError:
+    names = sorted({name for one in both for name in one.named})
+    where = " or ".join(file.shown for file in found if file is not None)
+    told = f"{named_by}: no profile {_cut(profile)!r}" + (f" in {where}" if where else "")
+    if not where:
+        return UsageError(told, hint=f"[profile.{_cut(profile)}] in {files.NAME} makes one")
+    from difflib import get_close_matches
+
+    if guess := get_close_matches(profile, names, 1, 0.6):
+        return UsageError(told, hint=f"did you mean {guess[0]}?")
+    listed = ", ".join(names[:8])
+    return UsageError(told, hint=f"there is {listed}" if names else "there is none in there")
+
+
+def _guess(word: str, known: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    if guess := get_close_matches(word, known, 1, 0.6):
+        return f"did you mean {guess[0]}?"
+    return f"there is {', '.join(known)}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else text[:40] + "..."
+
+
+# --- merging ------------------------------------------------------------------
+
+
+def _merged(layers: Sequence[Layer]) -> Settings:
+    """*layers*, the strongest first, as one."""
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for name, key in KEYS.items():
+        holding = [layer for layer in layers if name in layer.values]
+        if not holding:
+            continue
+        if key.many:
+            # The strongest last: of two values for a variable, the later one counts.
+            entries = [one for layer in reversed(holding) for one in _entries(layer, name)]
+            values[name] = tuple(dict.fromkeys(entries))
+            origins[name] = ", ".join(dict.fromkeys(layer.origins[name] for layer in holding))
+        else:
+            values[name] = holding[0].values[name]
+            origins[name] = holding[0].origins[name]
+    return Settings(values, origins)
+
+
+def _entries(layer: Layer, name: str) -> tuple[str, ...]:
+    value = layer.values.get(name, ())
+    assert isinstance(value, tuple)
+    return value
+
+
+# --- what a project may ask for ------------------------------------------------
+
+
+def _is_trusted(project: ConfigFile, ours: Profiles) -> bool:
+    return trust.is_trusted(project.directory, ours.trust)
+
+
+def _refuse_too_much(
+    project: ConfigFile, layers: Sequence[Layer], cwd: str, environ: Mapping[str, str]
+) -> None:
+    others = _merged([layer for layer in layers if not layer.project]).values
+    its = trust.Project(project.directory, cwd, files.home_directory(environ))
+    wishes = list(trust.wishes(dict(_asked(layers)), others, its))
+    if not wishes:
+        return
+    shown = " and ".join(_in_toml(wish) for wish in wishes[:3])
+    more = f" and {len(wishes) - 3} more" if len(wishes) > 3 else ""
+    once = " ".join(f"--{wish.key} {_as_word(wish.value)}" for wish in wishes[:3])
+    raise UsageError(
+        f"{project.shown} asks for {shown}{more}, and a run can write that file",
+        hint=_trust_hint(f"{once} for this once", project, environ),
+    )
+
+
+def _asked(layers: Sequence[Layer]) -> Iterator[tuple[str, Any]]:
+    """What the project's layers decide."""
+    for name, key in KEYS.items():
+        holding = [layer for layer in layers if name in layer.values]
+        if key.many:
+            entries = [one for layer in holding if layer.project for one in _entries(layer, name)]
+            if entries:
+                yield name, tuple(dict.fromkeys(entries))
+        elif holding and holding[0].project:
+            yield name, holding[0].values[name]
+
+
+def _in_toml(wish: trust.Wish) -> str:
+    word = _as_word(wish.value)
+    return f'{wish.key} = ["{word}"]' if KEYS[wish.key].many else f'{wish.key} = "{word}"'
+
+
+def _as_word(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, (Sandbox, Network, str)):
+        return str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _trust_hint(otherwise: str, project: ConfigFile, environ: Mapping[str, str]) -> str:
+    user = files.user_path(environ)
+    where = files.shown_path(user, environ) if user else "the user's config.toml"
+    directory = os.path.realpath(project.directory)
+    return f'{otherwise}; for always, trust = ["{directory}"] in {where}'

@@ -1,0 +1,181 @@
+"""What there is to set: one table for files, environment and command line.
+
+A key is called like its option (``term-grace``), in the environment ``AGENTCTL_TERM_GRACE``.
+Durations and sizes are written as on the command line, everywhere.
+"""
+
+import datetime as dt
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from agentctl_protocol.vocabulary import Network, Sandbox
+from agentctl_supervisor.cli.durations import parse_duration, parse_limit
+from agentctl_supervisor.cli.sizes import parse_size
+from agentctl_supervisor.errors import UsageError
+
+MOST: Final = 256
+"""Entries of a list, and keys of a table."""
+
+Value: TypeAlias = float | str | tuple[str, ...] | None
+"""Seconds, bytes, a word of the vocabulary, a path, or several texts; None is no limit."""
+
+
+class Place(NamedTuple):
+    """Where a setting stands: ``what`` for messages, and what its paths are relative to.
+
+    ``home``: what ``~`` stands for, in a file; the shell has done that for the others.
+    """
+
+    what: str
+    base: str
+    home: str | None = None
+
+
+class Key(NamedTuple):
+    """A setting.  ``field`` is `RunSpec`'s; ``many`` ones add up over all places that have them."""
+
+    name: str
+    field: str
+    read: Callable[[Any, Place], Value]
+    example: str
+    many: bool = False
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable; those with ``many`` have none."""
+        return f"AGENTCTL_{self.name.upper().replace('-', '_')}"
+
+
+def _text(raw: Any, place: Place, example: str) -> str:
+    if isinstance(raw, str):
+        return raw
+    raise UsageError(f"{place.what}: a text is wanted, not {_kind(raw)}", hint=example)
+
+
+def _number_or_text(raw: Any, place: Place, example: str) -> str:
+    if isinstance(raw, (int, float)) and not isinstance(raw, bool):
+        return str(raw)
+    return _text(raw, place, example)
+
+
+def _limit(raw: Any, place: Place) -> Value:
+    return parse_limit(_number_or_text(raw, place, 'write "10m"'), place.what)
+
+
+def _duration(raw: Any, place: Place) -> Value:
+    return parse_duration(_number_or_text(raw, place, 'write "10s"'), place.what)
+
+
+def _size(raw: Any, place: Place) -> Value:
+    text = _number_or_text(raw, place, 'write "10M"')
+    if text == "none":
+        return None
+    size = parse_size(text, place.what)
+    if size == 0:
+        raise UsageError(
+            f"{place.what}: 0 would end the run at its first byte", hint="none for no limit"
+        )
+    return size
+
+
+def _level(raw: Any, place: Place) -> Value:
+    text = _text(raw, place, 'write "strict"')
+    try:
+        return Sandbox(text)
+    except ValueError:
+        raise UsageError(
+            f"{place.what}: no such sandbox level: {_shown(text)}", hint=" or ".join(Sandbox)
+        ) from None
+
+
+def _network(raw: Any, place: Place) -> Value:
+    text = _text(raw, place, 'write "none"')
+    try:
+        return Network(text)
+    except ValueError:
+        raise UsageError(
+            f"{place.what}: no such network: {_shown(text)}", hint=" or ".join(Network)
+        ) from None
+
+
+def _path(raw: Any, place: Place) -> Value:
+    text = _text(raw, place, 'write "a/path"')
+    if not text or "\0" in text or len(text) > 4096:
+        raise UsageError(f"{place.what}: not a path: {_shown(text)}", hint='write "a/path"')
+    if place.home is not None and (text == "~" or text.startswith("~/")):
+        text = place.home + text[1:]
+    # A text from the environment may hold bytes that are no UTF-8; so may paths.
+    return os.path.abspath(os.path.join(place.base, text))
+
+
+def _texts(raw: Any, place: Place) -> Sequence[str]:
+    entries = list(raw) if isinstance(raw, (list, tuple)) else None
+    if entries is None or not all(isinstance(entry, str) for entry in entries):
+        wrong = next((one for one in entries or () if not isinstance(one, str)), raw)
+        raise UsageError(
+            f"{place.what}: a list of texts is wanted, not {_kind(wrong)}", hint='write ["a", "b"]'
+        )
+    if len(entries) > MOST:
+        raise UsageError(f"{place.what}: more than {MOST} entries")
+    return entries
+
+
+def _paths(raw: Any, place: Place) -> Value:
+    return tuple(str(_path(entry, place)) for entry in _texts(raw, place))
+
+
+def _names(raw: Any, place: Place) -> Value:
+    for entry in (entries := _texts(raw, place)):
+        if not entry or "\0" in entry or len(entry) > 4096:
+            raise UsageError(f"{place.what}: not a name: {_shown(entry)}")
+    return tuple(entries)
+
+
+def _variables(raw: Any, place: Place) -> Value:
+    for entry in (entries := _texts(raw, place)):
+        name = entry.partition("=")[0]
+        if not name or "\0" in entry or not name.isprintable():
+            raise UsageError(
+                f"{place.what}: not a variable: {_shown(entry)}", hint="NAME or NAME=VALUE"
+            )
+    return tuple(entries)
+
+
+def _kind(raw: Any) -> str:
+    match raw:
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "a table"
+        case dt.date() | dt.time():
+            return "a date"
+    return "that"
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "...")
+
+
+KEYS: Final = {
+    key.name: key
+    for key in (
+        Key("sandbox", "sandbox", _level, '"strict"'),
+        Key("net", "net", _network, '"none"'),
+        Key("workspace", "workspace", _path, '"src"'),
+        Key("ro", "ro", _paths, '["data"]', many=True),
+        Key("rw", "rw", _paths, '["cache"]', many=True),
+        Key("unprotect", "unprotect", _names, '[".git/hooks"]', many=True),
+        Key("env", "env", _variables, '["LANG", "CI=1"]', many=True),
+        Key("time", "time_s", _limit, '"10m"'),
+        Key("grace", "grace_s", _duration, '"5s"'),
+        Key("term-grace", "term_grace_s", _duration, '"2s"'),
+        Key("output", "output_bytes", _size, '"10M"'),
+    )
+}
