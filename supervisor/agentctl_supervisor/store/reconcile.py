@@ -240,6 +240,7 @@ class Fold:
             sandbox=self.spec.sandbox or Sandbox.BASIC,
             layers=self._started.layers if self._started else (),
             origins=self.spec.origins,
+            origins=self.spec.origins,
             limits=_limits(self.spec),
             output_bytes=self._output_bytes,
             dropped_bytes=end.dropped_bytes,
