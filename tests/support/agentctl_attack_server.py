@@ -1,8 +1,9 @@
 """A supervisor that starts the runs it reads from standard input, for whoever started it.
 
-One line of JSON for each: ``{"id": 1, "spec": {...}}`` in; ``{"id": 1, "report": {...},
-"stdout": "...", "stderr": "..."}`` out once the run has finished, or ``{"id": 1, "error":
-"..."}`` if it could not be started.  At the end of its input the supervisor ends.
+One line of JSON for each: ``{"id": 1, "spec": {...}}`` in; ``{"id": 1, "directory": "..."}``
+out, which is the run's, and ``{"id": 1, "report": {...}, "stdout": "...", "stderr": "..."}``
+once the run has finished; or ``{"id": 1, "error": "..."}`` if it could not be started.  At the
+end of its input the supervisor ends.
 """
 
 import sys
@@ -41,6 +42,7 @@ async def serve() -> None:
 async def _run(supervisor: Supervisor, job: Job) -> None:
     try:
         run = await supervisor.start(job.spec)
+        _say({"id": job.id, "directory": f"{supervisor.home.root}/runs/{run.id}"})
         report = await run.wait()
         await run.wait_delivered()
     except (AgentctlError, SpecError) as error:

@@ -14,11 +14,18 @@ PLANTED_VARIABLE: Final = "PLANTED"
 
 
 class Owner(Protocol):
-    """Whose it is.  ``identity``: arguments with which subprocess starts something of it."""
+    """Whose it is.
+
+    ``identity``: arguments with which subprocess starts something of it.  ``agentctl``: a file
+    of its installation.  ``beside``: starts another run (see `Plant.beside`).
+    """
 
     name: str
     uid: int
     identity: dict[str, Any]
+    agentctl: Path
+
+    def beside(self, plant: "Plant") -> Mapping[str, Any]: ...
 
 
 class Plant:
@@ -80,6 +87,14 @@ class Plant:
         """Give *path* to the caller."""
         if os.geteuid() == 0:
             os.chown(path, self.caller.uid, self.caller.uid, follow_symlinks=False)
+
+    def beside(self) -> Mapping[str, Any]:
+        """Start another run of the caller's, at this level or outside at basic.
+
+        Facts: ``other_pid`` on the host; ``other_workspace``, with the secret in ``note``;
+        ``run``, its directory; ``home`` and ``control_socket`` of its supervisor.
+        """
+        return self.caller.beside(self)
 
     def plant(self, more: Mapping[str, Any]) -> None:
         """Add facts; what is on the host now is what has to be there afterwards."""

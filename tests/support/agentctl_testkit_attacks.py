@@ -29,15 +29,18 @@ import functools
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
 import pytest
 
-from agentctl_testkit import AGENTS, as_nobody
+import agentctl_protocol
+from agentctl_testkit import AGENTS, alive, as_nobody
 from agentctl_testkit_attack_plant import PLANTED_VARIABLE, Plant
 from agentctl_testkit_attack_table import NOT_SHOWN, Row, compare_or_write
 from agentctl_testkit_capabilities import Capability
@@ -56,7 +59,7 @@ Verdict: TypeAlias = Literal["open", "blocked", "impossible", "broken"]
 
 _TIME_S: Final = 45.0
 """For a whole attack, with many others beside it; nothing waits for it to pass."""
-_CONTAINMENT: Final = {STRICT: "pid-namespace", STANDARD: "subreaper"}
+_CONTAINMENT: Final = {STRICT: "pid-namespace", STANDARD: "subreaper", "basic": "pid-namespace"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +155,10 @@ class Caller:
             "HOME": str(directory),
             PLANTED_VARIABLE: token,
         }
+        (package,) = agentctl_protocol.__path__
+        self.agentctl = Path(package, "spec.py")
+        if installation:
+            (self.agentctl,) = installation.directory.rglob("agentctl_protocol/spec.py")
         self._python = installation.python if installation else sys.executable
         self._servers: dict[str, _Server] = {}
         self._stack = contextlib.ExitStack()
@@ -203,6 +210,41 @@ class Caller:
             }
         )
 
+    def beside(self, plant: Plant) -> Mapping[str, Any]:
+        """See `Plant.beside`."""
+        workspace = plant.directory / "other-workspace"
+        workspace.mkdir()
+        (workspace / "note").write_text(plant.token)
+        for path in (workspace, workspace / "note"):
+            plant.own(path)
+        level = "basic" if plant.level == "outside" else plant.level
+        server = self.server(level)
+        mark = f"300.{secrets.randbelow(10**12):012}"
+        spec = {"argv": ["/bin/sleep", mark], "sandbox": level, "cwd": str(workspace)}
+        if level != "basic":
+            spec["workspace"] = str(workspace)
+        number = server.start({**spec, "time_s": 300, "grace_s": 0, "term_grace_s": 0})
+        directory = server.started(number)
+        until = time.monotonic() + 20
+        while not (found := [p for p in alive(mark) if p.command == f"/bin/sleep {mark}"]):
+            assert time.monotonic() < until, server.answer(number)
+            time.sleep(0.005)
+        (sleeper,) = found
+
+        def end() -> None:
+            os.kill(sleeper.pid, signal.SIGKILL)
+            server.answer(number)
+
+        plant.undo.callback(end)
+        (control_socket,) = (server.home / "run").glob("*.sock")
+        return {
+            "other_pid": sleeper.pid,
+            "other_workspace": str(workspace),
+            "run": directory,
+            "home": str(server.home),
+            "control_socket": str(control_socket),
+        }
+
     def close(self) -> None:
         """End its supervisors."""
         self._stack.close()
@@ -216,6 +258,7 @@ class _Server:
     ) -> None:
         self.home = home
         self._answers: dict[int, dict[str, Any]] = {}
+        self._directories: dict[int, str] = {}
         self._last = 0
         self._process = subprocess.Popen(
             [python, "-c", SERVER.read_text()],
@@ -240,15 +283,32 @@ class _Server:
         self._process.stdin.flush()
         return self._last
 
+    def started(self, number: int) -> str:
+        """The directory of the run *number*.
+
+        Raises:
+            AssertionError: it could not be started.
+        """
+        while number not in self._directories:
+            self._read()
+            assert number not in self._answers, self._answers[number]
+        return self._directories[number]
+
     def answer(self, number: int) -> dict[str, Any]:
         """What became of the run *number*, once it has finished."""
-        assert self._process.stdout is not None
         while number not in self._answers:
-            line = self._process.stdout.readline()
-            assert line, f"the supervisor of {self.home} ended: {self._process.wait(10)}"
-            answer = json.loads(line)
-            self._answers[answer["id"]] = answer
+            self._read()
         return self._answers.pop(number)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"the supervisor of {self.home} ended: {self._process.wait(10)}"
+        answer = json.loads(line)
+        if "directory" in answer:
+            self._directories[answer["id"]] = answer["directory"]
+        else:
+            self._answers[answer["id"]] = answer
 
 
 # --- the range ----------------------------------------------------------------

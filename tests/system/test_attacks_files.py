@@ -1,12 +1,133 @@
 """Group A: files.  What a run was not given it neither sees nor changes."""
 
-from typing import Final
+import contextlib
+import ctypes
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import pytest
 
-from agentctl_testkit_attacks import AttackRange, Probe, attack_files, params
+from agentctl_testkit_attack_plant import Plant
+from agentctl_testkit_attacks import STRICT, AttackRange, Probe, attack_files, params
 
-PROBES: Final = (Probe("a01_read_planted_secret"),)
+_PROTECTED: Final = {
+    ".git/HEAD": "ref: refs/heads/main\n",
+    ".git/config": "[core]\n",
+    ".git/hooks/pre-push": "#!/bin/sh\n",
+    ".bashrc": "true\n",
+    ".vscode/tasks.json": "{}\n",
+    ".claude/settings.json": "{}\n",
+    ".mcp.json": "{}\n",
+}
+
+
+def _hard_link(plant: Plant) -> Mapping[str, Any]:
+    os.link(plant.victim, plant.workspace / "planted")
+    return {}
+
+
+def _links_for_protected_names(plant: Plant) -> Mapping[str, Any]:
+    (plant.outside / "hooks").mkdir()
+    plant.own(plant.outside / "hooks")
+    (plant.workspace / ".git").symlink_to(plant.outside)
+    (plant.workspace / ".bashrc").symlink_to(plant.outside / "rc")
+    return {}
+
+
+def _handle(plant: Plant) -> Mapping[str, Any]:
+    libc = ctypes.CDLL(None, use_errno=True)
+    room = 128
+    handle = ctypes.create_string_buffer(room.to_bytes(4, "little"), 8 + room)
+    mount = ctypes.c_int()
+    assert libc.name_to_handle_at(-100, bytes(plant.secret), handle, ctypes.byref(mount), 0) == 0
+    size = int.from_bytes(handle.raw[:4], "little")
+    kind = int.from_bytes(handle.raw[4:8], "little", signed=True)
+    return {"handle": (kind, handle.raw[8 : 8 + size].hex())}
+
+
+def _devices(plant: Plant) -> Mapping[str, Any]:
+    if os.geteuid() == 0:
+        path = plant.workspace / "character"
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        plant.own(path)
+    return {}
+
+
+def _repository(plant: Plant) -> Mapping[str, Any]:
+    for name, text in _PROTECTED.items():
+        path = plant.workspace / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        for made in (path.parent, path):
+            plant.own(made)
+    plant.own(plant.workspace / ".git")
+    return {}
+
+
+def _changed_names(plant: Plant) -> Sequence[str]:
+    """Protected names that are not as they were, and what was left beside them."""
+    changed = []
+    for name, text in _PROTECTED.items():
+        path = plant.workspace / name
+        if not path.is_file() or path.is_symlink() or path.read_text() != text:
+            changed.append(f"{name} was changed")
+    known = {name.split("/")[0] for name in _PROTECTED} | {"replacement", "alias"}
+    left = {path.name for path in plant.workspace.iterdir()} - known
+    hooks = {path.name for path in (plant.workspace / ".git/hooks").glob("*")} - {"pre-push"}
+    return [*changed, *(f"{name} was left" for name in sorted(left | hooks))]
+
+
+def _own_code(plant: Plant) -> Mapping[str, Any]:
+    return {"agentctl": str(plant.caller.agentctl)}
+
+
+def _setuid_files(plant: Plant) -> Sequence[str]:
+    return [
+        f"{path.name} has mode {path.lstat().st_mode:o}"
+        for path in plant.workspace.iterdir()
+        if path.lstat().st_mode & (stat.S_ISUID | stat.S_ISGID)
+    ]
+
+
+def _remove_deep(plant: Plant) -> Sequence[str]:
+    # Deeper than a path can name: shutil.rmtree goes by descriptors, but by recursion too.
+    top = os.open(plant.workspace, os.O_RDONLY | os.O_DIRECTORY)
+    name = "d" * 100
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, top)
+        levels = [top]
+        with contextlib.suppress(FileNotFoundError):
+            while True:
+                levels.append(os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=levels[-1]))
+                stack.callback(os.close, levels[-1])
+        for level in reversed(levels[:-1]):
+            os.rmdir(name, dir_fd=level)
+    return []
+
+
+PROBES: Final = (
+    Probe("a01_read_planted_secret"),
+    Probe("a02_write_outside", seen=True),
+    Probe("a03_change_metadata", seen=True),
+    Probe("a03_read_metadata"),
+    Probe("a04_follow_symlink", seen=True),
+    Probe("a05_hard_link", seen=True),
+    Probe("a05_planted_hard_link", plant=_hard_link),
+    Probe("a06_rename", seen=True),
+    Probe("a07_linked_protected_name", plant=_links_for_protected_names, seen=True),
+    Probe("a08_spell_it_otherwise"),
+    Probe("a09_leave_the_root", plant=_handle),
+    Probe("a10_leave_setuid", check=_setuid_files, seen=True),
+    Probe("a10_leave_specials", check=_remove_deep),
+    Probe("a11_fill_memory_file_systems", levels=(STRICT,)),
+    Probe("a12_device_nodes"),
+    Probe("a12_planted_device", plant=_devices),
+    Probe("a13_protected_names", plant=_repository, check=_changed_names, seen=True),
+    Probe("a14_watch_outside"),
+    Probe("a15_own_code", plant=_own_code),
+)
 
 
 @pytest.mark.parametrize("probe", params(PROBES))

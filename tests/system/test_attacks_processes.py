@@ -5,8 +5,15 @@ from typing import Final
 import pytest
 
 from agentctl_testkit_attacks import AttackRange, Probe, attack_files, params
+from agentctl_testkit_capabilities import Capability
 
-PROBES: Final = (Probe("b04_limit_and_schedule", seen=True),)
+PROBES: Final = (
+    Probe("b01_look_at_processes"),
+    Probe("b02_signal_processes", seen=True),
+    Probe("b03_trace_processes", needs=(Capability.YAMA_OFF,)),
+    Probe("b04_limit_and_schedule", seen=True),
+    Probe("b05_enter_namespaces"),
+)
 
 
 @pytest.mark.parametrize("probe", params(PROBES))

@@ -24,6 +24,8 @@ from typing import Any, NoReturn
 
 FACTS: dict[str, Any] = json.loads(sys.argv[1])
 PATIENCE_S = 5.0
+_AT_FDCWD = -100
+_AT_SYMLINK_FOLLOW = 0x400
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -60,6 +62,17 @@ def syscall(number: int, *arguments: object) -> int:
             *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments),
         )
     )
+
+
+def link_descriptor(descriptor: int, path: str) -> None:
+    """Give the file of *descriptor* the name *path*.
+
+    Raises:
+        OSError: it failed.
+    """
+    # os.link would take the link in /proc for the file.
+    name = f"/proc/self/fd/{descriptor}".encode()
+    checked(libc.linkat(_AT_FDCWD, name, _AT_FDCWD, path.encode(), _AT_SYMLINK_FOLLOW))
 
 
 def only_root() -> None:

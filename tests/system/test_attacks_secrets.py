@@ -1,0 +1,25 @@
+"""Group F: secrets and control.  A run finds neither its caller's secrets nor agentctl's files."""
+
+from typing import Final
+
+import pytest
+
+from agentctl_testkit_attack_plant import Plant
+from agentctl_testkit_attacks import AttackRange, Probe, attack_files, params
+
+PROBES: Final = (
+    Probe("f01_inherited_secrets"),
+    Probe("f02_state_directory", plant=Plant.beside),
+    Probe("f05_other_run", plant=Plant.beside),
+)
+
+
+@pytest.mark.parametrize("probe", params(PROBES))
+def test_attack_on_secrets(probe: Probe, attack_range: AttackRange) -> None:
+    """It works outside, and does not inside."""
+    attack_range.check(probe)
+
+
+def test_every_attack_on_secrets_is_tried() -> None:
+    """A file in the directory that no list names would prove nothing."""
+    assert attack_files("f") == {probe.name for probe in PROBES}
