@@ -3,7 +3,7 @@
 import os
 import site
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -11,26 +11,54 @@ from agentctl_protocol.messages import Start
 from agentctl_protocol.spawning import Launch
 from agentctl_protocol.spec import RunSpec, SpecError, split_target
 from agentctl_protocol.values import pack_value
-from agentctl_protocol.vocabulary import Containment, Sandbox
+from agentctl_protocol.vocabulary import Containment, Network, Sandbox
+from agentctl_supervisor.policy.decision import Ground, Policy, decide
+from agentctl_supervisor.policy.environment import CONFINED
 
 LEVEL_VARIABLE: Final = "AGENTCTL_SANDBOX"
 """The level of runs that name none."""
+DEFAULT_LEVEL: Final = Sandbox.BASIC
 
 
-def with_level(spec: RunSpec, environ: Mapping[str, str]) -> RunSpec:
-    """*spec* with a sandbox level.
+def settled(spec: RunSpec, environ: Mapping[str, str]) -> RunSpec:
+    """*spec* with a sandbox level and a network, and where they came from; checked.
 
     Raises:
-        SpecError: there is no level of the name that *environ* gives.
+        SpecError: there is no level of the name that *environ* gives, or the spec cannot be
+            run as it is written.
     """
+    origins = dict(spec.origins)
     if spec.sandbox is not None:
-        return spec
-    named = environ.get(LEVEL_VARIABLE) or Sandbox.BASIC
+        level = _word(spec.sandbox, Sandbox, "sandbox level")
+    elif named := environ.get(LEVEL_VARIABLE):
+        level = _word(named, Sandbox, "sandbox level", f"{LEVEL_VARIABLE}=")
+        origins["sandbox"] = f"env {LEVEL_VARIABLE}"
+    else:
+        level = DEFAULT_LEVEL
+        origins["sandbox"] = "default"
+    if spec.net is not None:
+        net = _word(spec.net, Network, "network")
+    else:
+        net = Network.NONE if level in CONFINED else Network.HOST
+        origins["net"] = "default"
+    return msgspec.structs.replace(spec, sandbox=level, net=net, origins=origins).checked()
+
+
+_W = TypeVar("_W", Sandbox, Network)
+
+
+def _word(text: str, words: type[_W], what: str, prefix: str = "") -> _W:
+    """The word that *text* is, which from a program may be a mere string."""
     try:
-        return msgspec.structs.replace(spec, sandbox=Sandbox(named))
+        return words(text)
     except ValueError:
+        from difflib import get_close_matches
+
+        close = get_close_matches(text, list(words), 1, 0.6)
+        listed = " or ".join(words)
         raise SpecError(
-            f"{LEVEL_VARIABLE}={named[:40]}: no such sandbox level", " or ".join(Sandbox)
+            f"{prefix}{text[:40]}: no such {what}",
+            f"did you mean {close[0]}? There is {listed}" if close else listed,
         ) from None
 
 
@@ -48,7 +76,22 @@ def working_directory(spec: RunSpec) -> str:
         ) from None
 
 
-def launch_of(spec: RunSpec, run_id: str, environ: Mapping[str, str]) -> Launch:
+def policy_of(
+    spec: RunSpec,
+    environ: Mapping[str, str],
+    *,
+    run_directory: str,
+    own_uid: int | None = None,
+) -> Policy:
+    """What the run of *spec*, which is `settled`, gets.  *run_directory*: what is kept of it.
+
+    Raises:
+        SpecError: something that was asked for is not there, or too much.
+    """
+    return decide(spec, Ground(environ, working_directory(spec), run_directory, own_uid))
+
+
+def launch_of(spec: RunSpec, run_id: str, policy: Policy, own_uid: int | None = None) -> Launch:
     """What the warden of *run_id* is told, with the strongest containment.
 
     Times out at its own limit plus both graces.
@@ -56,29 +99,30 @@ def launch_of(spec: RunSpec, run_id: str, environ: Mapping[str, str]) -> Launch:
     Raises:
         SpecError: an argument, a path or the environment is no text that Linux could take.
     """
-    assert spec.sandbox is not None
-    env = spec.env if spec.env is not None else environ
     deadline_s = None
     if spec.time_s is not None:
         deadline_s = spec.time_s + spec.grace_s + spec.term_grace_s
     try:
         return Launch(
             run=run_id,
-            sandbox=spec.sandbox,
+            sandbox=policy.level,
             containment=Containment.PID_NAMESPACE,
-            env={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
-            cwd=os.fsencode(working_directory(spec)),
-            argv=tuple(os.fsencode(argument) for argument in spec.argv or ()),
+            env={os.fsencode(name): os.fsencode(value) for name, value in policy.env.items()},
+            cwd=os.fsencode(policy.cwd),
+            argv=tuple(os.fsencode(argument) for argument in policy.argv),
             target=spec.target or "",
             python=b"" if spec.python is None else os.fsencode(spec.python),
             deadline_s=deadline_s,
-            sealed=spec.sandbox is not Sandbox.NONE,
+            host_uid=own_uid,
+            sealed=policy.level is not Sandbox.NONE,
+            view=policy.view.parts,
+            network=policy.network,
         )
     except UnicodeEncodeError:  # whose text may be a secret of the environment
         raise SpecError("an argument, a path or a variable cannot be encoded") from None
 
 
-def start_of(spec: RunSpec, run_id: str, environ: Mapping[str, str]) -> Start:
+def start_of(spec: RunSpec, run_id: str, policy: Policy) -> Start:
     """What the agent is told once it has said hello."""
     if spec.target is None:
         return Start(run=run_id)
@@ -93,13 +137,12 @@ def start_of(spec: RunSpec, run_id: str, environ: Mapping[str, str]) -> Start:
         run=run_id,
         target=f"{where}:{function}",
         input=pack_value(spec.input),
-        paths=(first, *_python_path(spec, environ)),
+        paths=(first, *_python_path(spec, policy.env)),
     )
 
 
-def _python_path(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
+def _python_path(spec: RunSpec, env: Mapping[str, str]) -> list[str]:
     """What ``python`` itself would add; the agent's interpreter, isolated (``-I``), does not."""
-    env = spec.env if spec.env is not None else environ
     paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     if spec.python is None and site.ENABLE_USER_SITE:
         user_site = site.getusersitepackages()

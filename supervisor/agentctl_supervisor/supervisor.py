@@ -5,6 +5,7 @@ import functools
 import itertools
 import os
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -17,9 +18,12 @@ from agentctl_protocol.vocabulary import Containment, Reason, Sandbox
 from agentctl_supervisor.control_server import ControlServer
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, SupervisorGoneError
 from agentctl_supervisor.keepers import Keepers
-from agentctl_supervisor.launch import launch_of, start_of, with_level
+from agentctl_supervisor.launch import launch_of, policy_of, settled, start_of
 from agentctl_supervisor.output_pump import OnOutput
 from agentctl_supervisor.plumbing import TheirEnds, lay
+from agentctl_supervisor.policy import private_directories
+from agentctl_supervisor.policy.decision import Policy
+from agentctl_supervisor.policy.environment import CONFINED
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
 from agentctl_supervisor.processes.own_uids import OwnUids
@@ -136,22 +140,30 @@ class Supervisor:
             NameInUseError: a live run has this name.
             SpawnError, StateDirectoryError: this supervisor cannot start or keep a run now.
         """
-        spec = with_level(spec, os.environ).checked()
+        spec = settled(spec, os.environ)
         if self._closing:
             raise SupervisorGoneError("this supervisor is ending: it starts no more runs")
-        run, launch, theirs = self._make_run(spec, on_output)
+        run, started = self._make_run(spec, on_output)
         self._runs[run.id] = run
-        self._nursery.start_soon(self._live, run, launch, theirs)
+        self._nursery.start_soon(self._live, run, started)
         return run
 
-    def _make_run(self, spec: RunSpec, on_output: OnOutput | None) -> tuple[Run, Launch, TheirEnds]:
+    def _make_run(self, spec: RunSpec, on_output: OnOutput | None) -> tuple[Run, "_Prepared"]:
         directory = self.home.create_run(spec.stored())
         with contextlib.ExitStack() as undo:
             undo.callback(directory.discard)
+            own_uid = None
+            if os.geteuid() == 0 and spec.sandbox in CONFINED:
+                own_uid = self._own_uids.take()
+                undo.callback(self._own_uids.give_back, own_uid)
             # Now, and not when a spawner is ready: the environment and the directory are ours,
             # and may change meanwhile.
-            launch = launch_of(spec, directory.id, os.environ)
-            start = start_of(spec, directory.id, os.environ)
+            policy = policy_of(
+                spec, os.environ, run_directory=os.fspath(directory.path), own_uid=own_uid
+            )
+            launch = launch_of(spec, directory.id, policy, own_uid)
+            start = start_of(spec, directory.id, policy)
+            private_directories.make(policy, own_uid)
             try:
                 plumbing, theirs = lay(spec.stdin)
             except OSError as error:
@@ -168,6 +180,8 @@ class Supervisor:
                     boot_id=boot_id(),
                     socket=self._control.path,
                     uid=os.getuid(),
+                    workspace="" if policy.workspace is None else policy.workspace.path,
+                    private_workspace=policy.workspace is not None and policy.workspace.private,
                 )
             )
             run = Run(
@@ -180,22 +194,27 @@ class Supervisor:
                 on_output=on_output,
             )
             undo.pop_all()
-        return run, launch, theirs
+        return run, _Prepared(launch, theirs, policy)
 
-    async def _live(self, run: Run, launch: Launch, theirs: TheirEnds) -> None:
+    async def _live(self, run: Run, prepared: "_Prepared") -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(self._runs.pop, run.id)
-            await run.live(functools.partial(self._launch, run, launch, theirs, stack), self._sweep)
+            own_uid = prepared.launch.host_uid
+            if own_uid is not None:
+                stack.callback(self._give_back, own_uid, run)
+            await run.live(functools.partial(self._launch, run, prepared, stack), self._sweep)
+            await private_directories.clean_up(prepared.policy, own_uid)
 
     async def _launch(
-        self, run: Run, launch: Launch, theirs: TheirEnds, stack: contextlib.ExitStack
+        self, run: Run, prepared: "_Prepared", stack: contextlib.ExitStack
     ) -> SpawnerProcess:
         """Have *run* started; *stack* undoes at its end what it was given for its life."""
+        launch, theirs = prepared.launch, prepared.theirs
         with contextlib.closing(theirs):
             spawner = await self._spawners.ready()
             containment = _containment(run.spec, spawner, os.environ.get(CONTAINMENT_VARIABLE))
             launch = msgspec.structs.replace(launch, containment=containment)
-            if os.geteuid() == 0 and containment is Containment.SUBREAPER and launch.sealed:
+            if launch.host_uid is None and _wants_uid(launch):
                 uid = self._own_uids.take()
                 stack.callback(self._give_back, uid, run)
                 launch = msgspec.structs.replace(launch, host_uid=uid)
@@ -247,6 +266,15 @@ class Supervisor:
         await self._spawners.close()
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """What a run is started with, once a spawner is ready."""
+
+    launch: Launch
+    theirs: TheirEnds
+    policy: Policy
+
+
 _numbers: Final = itertools.count()
 
 
@@ -254,6 +282,11 @@ def _socket_name(own: ProcessIdentity) -> str:
     """A name that no other supervisor of this machine has, nor another one in this process."""
     number = next(_numbers)
     return f"{own.pid}-{own.start_time}{f'-{number}' if number else ''}.sock"
+
+
+def _wants_uid(launch: Launch) -> bool:
+    """Whether root's run has to have another uid, lest it end its keepers."""
+    return os.geteuid() == 0 and launch.containment is Containment.SUBREAPER and launch.sealed
 
 
 def _containment(spec: RunSpec, spawner: SpawnerProcess, forced: str | None) -> Containment:
@@ -274,6 +307,11 @@ def _containment(spec: RunSpec, spawner: SpawnerProcess, forced: str | None) -> 
             ) from None
     if not spawner.ready.pid_namespace:
         return Containment.PID_NAMESPACE
+    if spec.sandbox is Sandbox.STRICT:
+        raise SandboxUnavailableError(
+            f"strict needs namespaces, and there are none: {spawner.ready.pid_namespace}",
+            "--sandbox standard does without; agentctl doctor says what is missing",
+        )
     if spawner.ready.sealed:
         return Containment.SUBREAPER
     raise SandboxUnavailableError(

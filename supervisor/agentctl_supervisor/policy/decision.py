@@ -1,0 +1,344 @@
+"""The policy of one run: from what was asked for, and what is there, to what it gets."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
+from agentctl_protocol.spec import RunSpec, SpecError, split_target
+from agentctl_protocol.vocabulary import Network, Sandbox
+from agentctl_supervisor.policy import accounts, environment, program, protected, system_view
+from agentctl_supervisor.policy.links import follow, is_beneath
+from agentctl_supervisor.policy.own_files import kept, own_files
+from agentctl_supervisor.policy.places import Places, places, refuse_broad
+from agentctl_supervisor.policy.view import (
+    Gathered,
+    Piece,
+    Rank,
+    View,
+    as_it_is,
+    private_root,
+)
+from agentctl_supervisor.policy.workspace import Workspace, choose, look
+
+TMP_BYTES: Final = 1 << 30
+HOME_BYTES: Final = 1 << 30
+RUN_BYTES: Final = 16 << 20
+
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
+_CONFIG_BYTES: Final = 1 << 20
+_OWN_HOME: Final = "/home/agent"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a run gets.  At basic and none, all that the caller has: ``view`` is empty then.
+
+    ``argv``, ``env``, ``cwd``: as the run has them.  ``tmp`` and ``home``: its own.
+    ``to_make``: directories of its own that its supervisor makes before, in its run directory.
+    ``exposed``: protected names that could not be protected, and why.
+    """
+
+    level: Sandbox
+    network: Network
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    uid: int
+    workspace: Workspace | None = None
+    view: View = View(())  # noqa: RUF009 - frozen
+    tmp: str = ""
+    home: str = ""
+    to_make: tuple[str, ...] = ()
+    exposed: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where a run is started from.
+
+    ``here``: our working directory, absolute.  ``run_directory``: what is kept of the run.
+    ``own_uid``: the run's uid and gid on the host, if it has its own.
+    """
+
+    environ: Mapping[str, str]
+    here: str
+    run_directory: str
+    own_uid: int | None = None
+
+    @property
+    def uid(self) -> int:
+        """The run's uid."""
+        return os.getuid() if self.own_uid is None else self.own_uid
+
+    @property
+    def gid(self) -> int:
+        """The run's gid."""
+        return os.getgid() if self.own_uid is None else self.own_uid
+
+
+def decide(spec: RunSpec, ground: Ground) -> Policy:
+    """What the run of *spec*, whose level and network are settled, gets.
+
+    Raises:
+        SpecError: something that was asked for is not there, or too much.
+    """
+    level, network = spec.sandbox, spec.net
+    assert level is not None
+    assert network is not None
+    if level not in environment.CONFINED:
+        return Policy(
+            level=level,
+            network=network,
+            argv=tuple(spec.argv or ()),
+            env=_whole_environment(spec, ground, level),
+            cwd=ground.here,
+            uid=ground.uid,
+        )
+    return _Confined(spec, ground, level, network).policy()
+
+
+def _whole_environment(spec: RunSpec, ground: Ground, level: Sandbox) -> dict[str, str]:
+    if spec.env is not None:
+        return dict(spec.env)
+    return environment.inherited(level, ground.environ)
+
+
+class _Confined:
+    """The decision at strict and standard, step by step."""
+
+    def __init__(self, spec: RunSpec, ground: Ground, level: Sandbox, network: Network) -> None:
+        self._spec, self._ground, self._level, self._network = spec, ground, level, network
+        self._places: Final[Places] = places(ground.environ)
+        self._own: Final = own_files(self._places, ground.environ)
+        self._gathered: Final = Gathered()
+        protected.check(spec.unprotect)
+        asked = None
+        if spec.workspace is not None:
+            asked = look(os.path.join(ground.here, spec.workspace))
+        self._workspace: Final = choose(
+            asked,
+            look(ground.here),
+            os.path.join(ground.run_directory, "workspace"),
+            places=self._places,
+            ours=kept(self._own),
+        )
+        self._env: Final = _whole_environment(spec, ground, level)
+        self._exposed: list[tuple[str, str]] = []
+        own = os.path.join(ground.run_directory, "home"), os.path.join(ground.run_directory, "tmp")
+        self._home, self._tmp = own
+        if level is Sandbox.STRICT:
+            self._home, self._tmp = self._home_inside(), "/tmp"
+
+    def policy(self) -> Policy:
+        workspace = self._workspace
+        argv = self._program()
+        self._system()
+        self._code_and_search_paths()
+        self._writable()
+        self._ours()
+        if self._level is Sandbox.STRICT:
+            self._own_parts()
+            view = private_root(self._gathered)
+        else:
+            self._host_parts()
+            view = as_it_is(self._gathered)
+            self._refuse_changeable(view)
+        to_make = [workspace.path] if workspace.private else []
+        if self._level is Sandbox.STANDARD:
+            to_make += [self._home, self._tmp]
+        name = accounts.AGENT
+        if self._ground.own_uid is None:
+            name = accounts.caller_name(self._ground.uid)
+        own = {
+            "HOME": self._home,
+            "LOGNAME": name,
+            "PWD": workspace.cwd,
+            "TMPDIR": self._tmp,
+            "USER": name,
+        }
+        return Policy(
+            level=self._level,
+            network=self._network,
+            argv=argv,
+            env={**own, **self._env},
+            cwd=workspace.cwd,
+            uid=self._ground.uid,
+            workspace=workspace,
+            view=view,
+            tmp=self._tmp,
+            home=self._home,
+            to_make=tuple(to_make),
+            exposed=tuple(self._exposed),
+        )
+
+    # --- what it sees ------------------------------------------------------
+
+    def _program(self) -> tuple[str, ...]:
+        here, there = self._ground.here, self._workspace.cwd
+        search = self._env.get("PATH", os.defpath)
+        spec = self._spec
+        found = program.Program(())
+        if spec.argv is not None:
+            found = program.look_up(spec.argv, search, here, there, self._places)
+        elif spec.python is not None:
+            found = program.interpreter(spec.python, search, here, self._places)
+        for path in found.needs:
+            self._gathered.show(path, "what the program is installed in", Rank.SEEN)
+        for path in found.code:
+            self._gathered.show(path, "the program", Rank.CODE)
+        if spec.target is not None:
+            for path in self._function(spec.target):
+                self._gathered.show(path, "the agent's code", Rank.CODE)
+        return found.argv if spec.argv is not None else ()
+
+    def _function(self, target: str) -> list[str]:
+        where, _ = split_target(target)
+        if where.endswith(".py"):
+            return [os.path.join(self._ground.here, where)]
+        paths = (self._ground.here, *_entries(self._env.get("PYTHONPATH", "")))
+        return [found for path in paths for found in program.module_code(where, path)][:1]
+
+    def _system(self) -> None:
+        for path in system_view.system_paths():
+            self._gathered.show(path, "the system", Rank.SEEN, mapped=False)
+        for path in system_view.etc_paths():
+            self._gathered.show(path, "the system", Rank.SEEN, mapped=False, optional=True)
+        if self._network is Network.HOST:
+            self._gathered.show(system_view.RESOLVER, "the network", Rank.SEEN, mapped=False)
+
+    def _code_and_search_paths(self) -> None:
+        searched = [("PATH", entry) for entry in _entries(self._env.get("PATH", ""))]
+        searched += [("PYTHONPATH", entry) for entry in _entries(self._env.get("PYTHONPATH", ""))]
+        for variable, path in searched:
+            real = os.path.realpath(path)
+            if self._places.is_broad(real) or not os.access(real, os.R_OK | os.X_OK):
+                continue
+            if any(is_beneath(real, state) for state in self._places.states):
+                continue
+            self._gathered.show(path, variable, Rank.SEEN, optional=True)
+
+    def _ours(self) -> None:
+        for own in self._own:
+            rank = Rank.KEPT if own.kept else Rank.SEEN
+            self._gathered.show(own.path, own.why, rank)
+        for state in self._places.states:
+            self._gathered.put(Piece(Cover(os.fsencode(state)), "agentctl's state", Rank.COVERED))
+
+    # --- what it may write to ----------------------------------------------
+
+    def _writable(self) -> None:
+        workspace = self._workspace
+        bind = Bind(os.fsencode(workspace.path), writable=True, mapped=True)
+        self._gathered.put(Piece(bind, "the workspace", Rank.WORKSPACE))
+        self._named("--ro", self._spec.ro, writable=False)
+        self._named("--rw", self._spec.rw, writable=True)
+        if not workspace.private:
+            self._protected()
+
+    def _named(self, option: str, paths: tuple[str, ...], *, writable: bool) -> None:
+        for path in paths:
+            full = os.path.abspath(os.path.join(self._ground.here, path))
+            shown = path if len(path) <= 120 else path[:120] + "..."
+            try:
+                real = follow(full).real
+                is_directory = os.path.isdir(real)
+            except OSError as error:
+                raise SpecError(
+                    f"{option} {shown}: {os.strerror(error.errno or 0)}",
+                    "it has to be there before the run",
+                ) from None
+            refuse_broad(real, option, self._places)
+            if not is_directory and not os.path.isfile(real):
+                raise SpecError(f"{option} {shown} is neither a file nor a directory")
+            there = self._gathered.pieces.get(real)
+            if there is not None and there.writable != writable and there.rank >= Rank.WORKSPACE:
+                raise SpecError(
+                    f"{option} {shown} is to be writable and read-only at once",
+                    "name it once",
+                )
+            if writable and not os.access(real, os.W_OK):
+                raise SpecError(f"{option} {shown} cannot be written to", f"ls -ld {shown}")
+            self._gathered.show(full, option, Rank.NAMED, writable=writable, mapped=True)
+
+    def _protected(self) -> None:
+        workspace = self._workspace.path
+        for name in protected.names(self._spec.unprotect):
+            path = os.path.join(workspace, name)
+            if not os.path.lexists(path):
+                continue
+            if name == ".git" and not os.path.isfile(path):
+                continue
+            if name == protected.CONFIGURATION and not _configures_agentctl(path):
+                continue
+            if os.path.realpath(path) != path:
+                self._exposed.append((name, "a link cannot be protected"))
+                continue
+            bind = Bind(os.fsencode(path), mapped=True)
+            self._gathered.put(Piece(bind, protected.reason(name), Rank.PROTECTED))
+
+    # --- its own -----------------------------------------------------------
+
+    def _home_inside(self) -> str:
+        """Where its home is at strict: where the caller's is, if a directory can be put there."""
+        home = self._places.home
+        if home == "/" or self._places.why_no_workspace(home) == "the system's":
+            return _OWN_HOME
+        return _OWN_HOME if is_beneath(home, self._workspace.path) else home
+
+    def _own_parts(self) -> None:
+        uid, gid = self._ground.uid, self._ground.gid
+        name = accounts.AGENT
+        if self._ground.own_uid is None:
+            name = accounts.caller_name(uid)
+        shell = self._env.get("SHELL", "/bin/sh")
+        parts: list[tuple[Part, str]] = [
+            (Scratch(b"/tmp", size_bytes=TMP_BYTES, mode=0o1777), "its own /tmp"),
+            (Scratch(os.fsencode(self._home), size_bytes=HOME_BYTES), "its own home"),
+            (Scratch(b"/run", size_bytes=RUN_BYTES, mode=0o755), "its own /run"),
+            (Scratch(b"/var/tmp", size_bytes=TMP_BYTES, mode=0o1777), "its own /var/tmp"),
+            (Text(b"/etc/passwd", accounts.passwd(uid, gid, name, self._home, shell)), "itself"),
+            (Text(b"/etc/group", accounts.group(gid, name)), "itself"),
+            (Link(b"/etc/mtab", b"/proc/self/mounts"), "its own mounts"),
+        ]
+        if self._network is Network.NONE:
+            parts.append((Text(os.fsencode(system_view.HOSTS), accounts.HOSTS), "its own loopback"))
+        else:
+            self._gathered.show(system_view.HOSTS, "the network", Rank.SEEN, mapped=False)
+        for part, why in parts:
+            self._gathered.put(Piece(part, why, Rank.SCRATCH))
+
+    def _host_parts(self) -> None:
+        for path in ("/etc/passwd", "/etc/group", system_view.HOSTS, "/proc"):
+            self._gathered.show(path, "the system", Rank.SEEN, mapped=False)
+        for name in _DEVICES:
+            bind = Bind(f"/dev/{name}".encode(), writable=True, device=True, optional=True)
+            self._gathered.put(Piece(bind, "a device", Rank.SEEN))
+        for path, why in ((self._home, "its own home"), (self._tmp, "its own /tmp")):
+            bind = Bind(os.fsencode(path), writable=True)
+            self._gathered.put(Piece(bind, why, Rank.WORKSPACE))
+
+    def _refuse_changeable(self, view: View) -> None:
+        """At standard nothing can be taken out of a directory that is given."""
+        for piece in view.changeable:
+            if piece.rank >= Rank.KEPT:
+                raise SpecError(
+                    f"at standard {piece.path} ({piece.why}) cannot be kept from a run that is "
+                    "given a directory around it",
+                    "--workspace DIR without it, or --sandbox strict",
+                )
+            self._exposed.append((piece.path, "standard cannot protect it"))
+
+
+def _entries(variable: str) -> list[str]:
+    """The absolute directories of a search path; a relative one is whatever the run makes of it."""
+    return [entry for entry in variable.split(os.pathsep) if entry.startswith("/")]
+
+
+def _configures_agentctl(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return b"[tool.agentctl" in file.read(_CONFIG_BYTES)
+    except OSError:
+        return False

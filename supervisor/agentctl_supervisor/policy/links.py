@@ -1,0 +1,66 @@
+"""Where a path leads, link by link."""
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+_MOST_LINKS: Final = 40
+"""As many as the kernel follows: path_resolution(7)."""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A path without a link in it, and the links that led there: their places, and their texts.
+
+    A place has no link above itself, so that the links can be made in any order.
+    """
+
+    real: str
+    links: tuple[tuple[str, str], ...] = ()
+
+
+def follow(path: str) -> Followed:
+    """Follow every link of the absolute *path*.
+
+    Raises:
+        OSError: something on the way is not there, is no directory, or links to itself.
+    """
+    left = _words(path)
+    real = "/"
+    links: dict[str, str] = {}
+    followed = 0
+    while left:
+        word = left.pop()
+        if word == "..":
+            real = os.path.dirname(real)
+            continue
+        at = os.path.join(real, word)
+        try:
+            target = os.readlink(at)
+        except OSError:
+            os.lstat(at)  # it is there, and no link
+            real = at
+            continue
+        followed += 1
+        if followed > _MOST_LINKS:
+            raise OSError(40, os.strerror(40), path)
+        links[at] = target
+        if target.startswith("/"):
+            real = "/"
+        left += _words(target)
+    return Followed(real, tuple(links.items()))
+
+
+def _words(path: str) -> list[str]:
+    """The names in *path*, the last one first."""
+    return [word for word in reversed(path.split("/")) if word not in ("", ".")]
+
+
+def is_beneath(path: str, directory: str) -> bool:
+    """Whether *path* is *directory* or lies beneath it.  Both are real paths."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def lies_inside(path: str, directory: str) -> bool:
+    """Whether *path* lies beneath *directory*, and is not itself."""
+    return path != directory and is_beneath(path, directory)

@@ -1,0 +1,82 @@
+"""Files that are ours: the interpreter with what is installed in it, and agentctl's packages.
+
+Every run can read them, since keepers and SDK are made of them, and none can change them, wherever
+they lie: whoever changes them is the next supervisor.
+"""
+
+import os
+import site
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final
+
+from agentctl_supervisor.policy.links import is_beneath
+from agentctl_supervisor.policy.places import Places
+
+_PACKAGES: Final = ("agentctl_protocol", "agentctl_child", "agentctl_supervisor", "msgspec")
+_OF_PREFIX: Final = ("bin", "lib", "lib64", "libexec", "include")
+_INSTALLED: Final = ("/usr", "/lib", "/bin")
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A path that is ours.  ``kept``: no ``--rw`` opens it; else it is only Python's way there."""
+
+    path: str
+    why: str
+    kept: bool = True
+
+
+def own_files(places: Places, environ: Mapping[str, str]) -> tuple[OwnFile, ...]:
+    """What runs see of ours; paths as they are written, links and all."""
+    found: dict[str, OwnFile] = {}
+    for file in (*_interpreter(places), *_packages(), *_search_path(places, environ)):
+        if os.path.exists(file.path):
+            found.setdefault(os.path.normpath(file.path), file)
+    return tuple(found.values())
+
+
+def kept(files: tuple[OwnFile, ...]) -> tuple[str, ...]:
+    """The real paths that no run may change, without those that nobody may change anyway."""
+    real = (os.path.realpath(file.path) for file in files if file.kept)
+    return tuple(path for path in real if not any(is_beneath(path, i) for i in _INSTALLED))
+
+
+def _interpreter(places: Places) -> Iterator[OwnFile]:
+    prefixes = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    for prefix in dict.fromkeys(prefixes):
+        for path in prefix_parts(prefix, places):
+            yield OwnFile(path, "the interpreter")
+
+
+def prefix_parts(prefix: str, places: Places) -> list[str]:
+    """What to show of the installation *prefix*: all of it, unless it holds more than that."""
+    real = os.path.realpath(prefix)
+    if places.is_broad(real) or any(real == os.path.join(h, ".local") for h in places.homes):
+        return [os.path.join(prefix, name) for name in _OF_PREFIX]
+    return [prefix]
+
+
+def _packages() -> Iterator[OwnFile]:
+    for name in _PACKAGES:
+        # Of a package without a dot, nothing is imported for this.
+        spec = find_spec(name)
+        for path in (spec.submodule_search_locations or ()) if spec else ():
+            yield OwnFile(path, "agentctl's own files")
+
+
+def _search_path(places: Places, environ: Mapping[str, str]) -> Iterator[OwnFile]:
+    """What is installed elsewhere: what ``.pth`` files name, and the user's own packages."""
+    # The spawner is isolated (-I): it has neither the script's directory nor PYTHONPATH.
+    ours = sys.path if sys.flags.safe_path else sys.path[1:]
+    variable = environ.get("PYTHONPATH", "").split(os.pathsep)
+    not_its = {os.path.abspath(path) for path in variable if path}
+    if site.ENABLE_USER_SITE:
+        ours = [*ours, site.getusersitepackages()]
+    for path in ours:
+        if not path.startswith("/") or path in not_its or not os.path.exists(path):
+            continue
+        if not places.is_broad(os.path.realpath(path)):
+            yield OwnFile(path, "Python's search path", kept=False)

@@ -1,0 +1,119 @@
+"""Directories that are too much to give to a run, or not for it at all."""
+
+import os
+import pwd
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from agentctl_protocol.spec import SpecError
+from agentctl_supervisor.errors import StateDirectoryError
+from agentctl_supervisor.policy.links import is_beneath, lies_inside
+from agentctl_supervisor.store.state_paths import runtime_directory, state_root
+
+_SYSTEM: Final = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin"),
+    *("/sys", "/usr", "/nix", "/gnu", "/snap", "/lost+found"),
+)
+"""The system's: no workspace is one of them, or beneath one but `_SOURCES`."""
+
+_SOURCES: Final = ("/usr/src", "/usr/local/src")
+"""Where images keep applications, in a directory of their own."""
+
+_SHARED: Final = (
+    *("/", "/home", "/root", "/tmp", "/var", "/var/tmp", "/var/lib", "/opt", "/srv", "/mnt"),
+    *("/media", "/run", "/run/user", *_SOURCES),
+)
+"""Everybody's: no workspace is one of them, but what lies in one may be."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """What is known of the caller's directories, as real paths.
+
+    ``homes``: the home directories of the caller.  ``home``: the one that programs are told.
+    ``states``: where agentctl keeps runs, sockets and configuration, there or not.
+    """
+
+    homes: tuple[str, ...]
+    home: str
+    states: tuple[str, ...]
+
+    def is_broad(self, path: str) -> bool:
+        """Whether *path* is a home directory, something above one, or everybody's."""
+        return path in _SHARED or any(is_beneath(home, path) for home in self.homes)
+
+    def why_no_workspace(self, path: str) -> str:
+        """Why no run may have *path* to write to, completing "PATH is"; empty if one may."""
+        if path == "/":
+            return "the whole machine"
+        if path in self.homes:
+            return "a home directory"
+        if any(lies_inside(home, path) for home in self.homes):
+            return "above a home directory"
+        if path in _SHARED:
+            return "a directory that programs share"
+        for system in _SYSTEM:
+            if is_beneath(path, system) and not any(lies_inside(path, s) for s in _SOURCES):
+                return "the system's"
+        for state in self.states:
+            if is_beneath(path, state):
+                return "where agentctl keeps its state"
+        return ""
+
+
+def places(environ: Mapping[str, str]) -> Places:
+    """What *environ* and the user database say."""
+    try:
+        listed = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        listed = ""
+    told = environ.get("HOME", "")
+    homes = [os.path.realpath(home) for home in (told, listed) if home.startswith("/")]
+    # A home of "/", that of many a service, is nobody's in particular.
+    homes = [home for home in dict.fromkeys(homes) if home != "/"]
+    return Places(tuple(homes), homes[0] if homes else "/", _states(environ))
+
+
+def _states(environ: Mapping[str, str]) -> tuple[str, ...]:
+    usual = {name: value for name, value in environ.items() if name != "AGENTCTL_HOME"}
+    found: list[str] = []
+    for variables in (environ, usual):
+        try:
+            found.append(os.fspath(state_root(variables)))
+        except StateDirectoryError:
+            pass
+        found.append(os.fspath(runtime_directory(variables)))
+    # Long paths of sockets are shortened to something in here.
+    found.append(f"/tmp/agentctl-{os.geteuid()}")
+    config = environ.get("XDG_CONFIG_HOME", "")
+    if not config.startswith("/"):
+        config = os.path.join(environ.get("HOME", "/"), ".config")
+    found.append(os.path.join(config, "agentctl"))
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in found if path.startswith("/")))
+
+
+def refuse_broad(path: str, option: str, places_: Places) -> None:
+    """See that *path* may be given to a run by *option*.
+
+    Raises:
+        SpecError: it is everything, a home directory or something above one, a kernel's file
+            system, or agentctl's own state.
+    """
+    if any(is_beneath(path, state) for state in places_.states):
+        raise SpecError(
+            f"{option} {_shown(path)} is where agentctl keeps its state",
+            "copy what is needed to somewhere else",
+        )
+    if path == "/" or any(is_beneath(home, path) for home in places_.homes):
+        raise SpecError(
+            f"{option} {_shown(path)} is too much: keys and passwords are in it",
+            "name the directories that are needed",
+        )
+    for kernel in ("/proc", "/sys", "/dev"):
+        if is_beneath(path, kernel):
+            raise SpecError(f"{option} {_shown(path)}: the run has a {kernel} of its own, or none")
+
+
+def _shown(path: str) -> str:
+    return path if len(path) <= 120 else path[:120] + "..."

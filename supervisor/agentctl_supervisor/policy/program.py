@@ -1,0 +1,214 @@
+"""What a program needs beside the system: where it is installed, its interpreter, its code."""
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from agentctl_supervisor.policy.links import follow
+from agentctl_supervisor.policy.own_files import prefix_parts
+from agentctl_supervisor.policy.places import Places
+
+_BIN: Final = frozenset({"bin", "sbin", "shims"})
+_FIRST_BYTES: Final = 512
+_CONFIG_BYTES: Final = 1 << 16
+_MOST_HOPS: Final = 16
+
+_INTERPRETER: Final = re.compile(
+    r"(?P<kind>python|pypy|node|nodejs|bun|bash|dash|sh|zsh|ksh|ruby|perl|php|lua|Rscript)[\d.]*"
+)
+_TAKES_CODE: Final = {
+    **dict.fromkeys(("python", "pypy"), "cm"),
+    **dict.fromkeys(("bash", "dash", "sh", "zsh", "ksh"), "cs"),
+    **dict.fromkeys(("node", "nodejs", "bun"), "ep"),
+    **dict.fromkeys(("ruby", "perl", "lua", "Rscript"), "eE"),
+    "php": "r",
+}
+"""Letters of options after which no script comes; ``-ec`` is two of them."""
+_TAKES_A_WORD: Final = {
+    **dict.fromkeys(("python", "pypy"), ("-W", "-X")),
+    **dict.fromkeys(("bash", "dash", "sh", "zsh", "ksh"), ("-o", "-O", "--rcfile", "--init-file")),
+    **dict.fromkeys(("node", "nodejs", "bun"), ("-r", "--require", "--import", "-C")),
+    **dict.fromkeys(("ruby", "perl"), ("-I", "-r", "-M", "-m")),
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """What was found of a program.
+
+    ``argv``: it and its arguments, where the two that are paths, program and script, hold
+    from everywhere.  ``needs``: what it is installed in.  ``code``: what it is itself.
+    """
+
+    argv: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+
+
+def look_up(argv: Sequence[str], path: str, here: str, there: str, places: Places) -> Program:
+    """What *argv* runs, found on the search path *path*.
+
+    *here*: our directory.  *there*: the one that the run begins in; a relative path that
+    leads nowhere from there, but somewhere from here, is given in full.
+    """
+    words = list(argv)
+    words[0] = _meant(words[0], here, there) if "/" in words[0] else words[0]
+    found = _find(words[0], path, there)
+    if found is None:
+        return Program(tuple(words))
+    needs = _needs(found, path, there, places)
+    code = [found]
+    at = _script(words)
+    if at is not None:
+        words[at] = _meant(words[at], here, there)
+        if os.path.isfile(script := os.path.join(there, words[at])):
+            code.append(script)
+            if os.path.basename(os.path.dirname(os.path.abspath(script))) in _BIN:
+                needs += _prefixes(os.path.abspath(script), places)
+    elif module := _module(words):
+        code += module_code(module, there)
+    return Program(tuple(words), tuple(dict.fromkeys(needs)), tuple(dict.fromkeys(code)))
+
+
+def module_code(module: str, directory: str) -> list[str]:
+    """The file or package in *directory* that the top of *module* is imported from."""
+    top = os.path.join(directory, module.partition(".")[0])
+    return [path for path in (top, f"{top}.py") if os.path.exists(path)][:1]
+
+
+def interpreter(path: str, search: str, here: str, places: Places) -> Program:
+    """The interpreter *path* of a function."""
+    found = _find(path, search, here)
+    if found is None:
+        return Program((path,))
+    return Program((path,), tuple(_needs(found, search, here, places)), (found,))
+
+
+def _meant(path: str, here: str, there: str) -> str:
+    if os.path.isabs(path) or here == there or os.path.exists(os.path.join(there, path)):
+        return path
+    from_here = os.path.join(here, path)
+    return from_here if os.path.isfile(from_here) else path
+
+
+def _find(program: str, path: str, directory: str) -> str | None:
+    """The file that executing *program* in *directory* would execute."""
+    if "/" in program:
+        candidates = [program]
+    else:
+        candidates = [os.path.join(entry, program) for entry in path.split(os.pathsep)]
+    for candidate in candidates:
+        full = os.path.abspath(os.path.join(directory, candidate))
+        if os.path.isfile(full) and os.access(full, os.X_OK):
+            return full
+    return None
+
+
+def _needs(file: str, path: str, directory: str, places: Places, *, depth: int = 1) -> list[str]:
+    """The installations that *file* lies in, and its interpreter's."""
+    needs = _prefixes(file, places)
+    if depth and (named := _interpreter_line(file)):
+        found = _find(named, path, directory)
+        if found is not None:
+            needs += [found, *_needs(found, path, directory, places, depth=depth - 1)]
+    return needs
+
+
+def _prefixes(file: str, places: Places) -> list[str]:
+    """The installations that the links of *file* go through, up to the file itself."""
+    needs: list[str] = []
+    for hop in _hops(file):
+        parent = os.path.dirname(hop)
+        if os.path.basename(parent) not in _BIN:
+            continue
+        needs.append(parent)
+        prefix = os.path.dirname(parent)
+        needs += prefix_parts(prefix, places)
+        needs += _home_of_venv(prefix, places)
+    return [need for need in needs if os.path.exists(need)]
+
+
+def _hops(file: str) -> Iterator[str]:
+    for _ in range(_MOST_HOPS):
+        yield file
+        try:
+            target = os.readlink(file)
+        except OSError:
+            break
+        # What the kernel does, which knows no "..": that of a linked directory is elsewhere.
+        try:
+            parent = follow(os.path.dirname(os.path.join(os.path.dirname(file), target))).real
+        except OSError:
+            break
+        file = os.path.join(parent, os.path.basename(target))
+
+
+def _home_of_venv(prefix: str, places: Places) -> list[str]:
+    """Where the interpreter of the virtual environment *prefix* is installed: PEP 405."""
+    try:
+        with open(os.path.join(prefix, "pyvenv.cfg"), "rb") as file:
+            text = file.read(_CONFIG_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return []
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        if key.strip().lower() == "home" and os.path.isabs(home := value.strip()):
+            return [home, *prefix_parts(os.path.dirname(home), places)]
+    return []
+
+
+def _interpreter_line(file: str) -> str:
+    """The program that the ``#!`` line of *file* names, ``env``'s argument included."""
+    try:
+        if not stat.S_ISREG(os.stat(file).st_mode):
+            return ""
+        with open(file, "rb") as opened:
+            first = opened.read(_FIRST_BYTES)
+    except OSError:
+        return ""
+    if not first.startswith(b"#!"):
+        return ""
+    words = os.fsdecode(first[2:].partition(b"\n")[0]).split()
+    if words and os.path.basename(words[0]) == "env":
+        named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        return named[0] if named else ""
+    return words[0] if words else ""
+
+
+def _script(words: Sequence[str]) -> int | None:
+    """Where in *words* the script of an interpreter is, if they are one's."""
+    kind = _kind(words[0])
+    if kind is None:
+        return None
+    at = 1
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            return at + 1 if at + 1 < len(words) else None
+        if not word.startswith("-"):
+            return at
+        if word in ("-", "--eval", "--print") or _has_code(kind, word):
+            return None
+        at += 2 if word in _TAKES_A_WORD.get(kind, ()) else 1
+    return None
+
+
+def _has_code(kind: str, option: str) -> bool:
+    if option.startswith("--") or option in _TAKES_A_WORD.get(kind, ()):
+        return False
+    return any(letter in option for letter in _TAKES_CODE.get(kind, ""))
+
+
+def _module(words: Sequence[str]) -> str:
+    """The module of ``python -m MODULE``, if that is what *words* are."""
+    if _kind(words[0]) in ("python", "pypy") and "-m" in words[1:-1]:
+        return words[words.index("-m", 1) + 1]
+    return ""
+
+
+def _kind(program: str) -> str | None:
+    fits = _INTERPRETER.fullmatch(os.path.basename(program))
+    return fits["kind"] if fits else None

@@ -1,0 +1,96 @@
+"""Which directory is the workspace: the one place that a run may write to, and keeps."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentctl_protocol.spec import SpecError
+from agentctl_supervisor.policy.links import is_beneath
+from agentctl_supervisor.policy.places import Places
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The directory ``path``, and where in it the run begins: ``cwd``.
+
+    ``private``: a fresh one, because of ``why`` (which completes "because DIRECTORY is").
+    """
+
+    path: str
+    cwd: str
+    private: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A directory that was asked for, or is the working directory: what is known of it.
+
+    ``real``: without links.  ``missing``, ``writable``: what the kernel says.
+    """
+
+    shown: str
+    real: str
+    is_directory: bool = True
+    missing: bool = False
+    writable: bool = True
+
+
+def look(path: str) -> Candidate:
+    """Look at the absolute *path*."""
+    real = os.path.realpath(path)
+    return Candidate(
+        shown=path if len(path) <= 120 else path[:120] + "...",
+        real=real,
+        is_directory=os.path.isdir(real),
+        missing=not os.path.exists(real),
+        writable=os.access(real, os.W_OK | os.X_OK),
+    )
+
+
+def choose(
+    asked: Candidate | None,
+    cwd: Candidate,
+    fresh: str,
+    *,
+    places: Places,
+    ours: Sequence[str],
+) -> Workspace:
+    """The workspace: *asked*, else *cwd*, else a *fresh* one where *cwd* must not be given away.
+
+    *ours*: what of agentctl no run may change.  Begins in *cwd* where that is in the workspace.
+
+    Raises:
+        SpecError: *asked* is not there, is no directory, cannot be written to, or is too much.
+    """
+    if asked is None:
+        why = _why_not(cwd, places, ours)
+        if not why and not cwd.writable:
+            why = "not yours to write to"
+        return Workspace(fresh, fresh, private=True, why=why) if why else _of(cwd, cwd)
+    if asked.missing:
+        raise SpecError(f"--workspace {asked.shown} is not there", f"mkdir -p {asked.shown}")
+    if not asked.is_directory:
+        raise SpecError(f"--workspace {asked.shown} is not a directory", "name its directory")
+    why = _why_not(asked, places, ours)
+    if why:
+        raise SpecError(
+            f"--workspace {asked.shown} is {why}",
+            "name a directory made for the run, or leave it out in such a place for a fresh one",
+        )
+    if not asked.writable:
+        raise SpecError(f"--workspace {asked.shown} cannot be written to", f"ls -ld {asked.shown}")
+    return _of(asked, cwd)
+
+
+def _of(directory: Candidate, cwd: Candidate) -> Workspace:
+    inside = cwd.real if is_beneath(cwd.real, directory.real) else directory.real
+    return Workspace(directory.real, inside)
+
+
+def _why_not(directory: Candidate, places: Places, ours: Sequence[str]) -> str:
+    if why := places.why_no_workspace(directory.real):
+        return why
+    if any(is_beneath(directory.real, path) for path in ours):
+        return "agentctl's own, or its interpreter's"
+    return ""
