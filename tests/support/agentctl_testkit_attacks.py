@@ -13,6 +13,7 @@ The contract of an attack
        that it is `Impossible` there: nothing is taken for blocked that was never seen open.
     2. *Inside*, at each level of the probe and for each caller (root, and an ordinary user),
        no variant may work, but for those in `Probe.harmless`, which must, or else are stale.
+       What standard cannot stop is there as a `limit_of_standard`; strict has no such thing.
     3. On the host's side, `Plant.harm` must find all as it was planted, whatever the attack
        says of itself; and nothing that was secret may stand in its output.
 
@@ -64,12 +65,23 @@ _CONTAINMENT: Final = {STRICT: "pid-namespace", STANDARD: "subreaper", "basic": 
 
 @dataclasses.dataclass(frozen=True)
 class Harmless:
-    """A variant that does work inside, and why nobody is worse off for it."""
+    """A variant that does work inside, and why nobody is worse off for it.
+
+    ``harms``: what the host sees of it is no fault either.
+    """
 
     variant: str
     why: str
     levels: tuple[str, ...] = (STRICT, STANDARD)
     callers: tuple[str, ...] = (ROOT, USER)
+    harms: bool = False
+
+
+def limit_of_standard(
+    variant: str, why: str, callers: tuple[str, ...] = (ROOT, USER), *, harms: bool = False
+) -> Harmless:
+    """A variant that standard cannot stop, harmless or not: the reason to prefer strict."""
+    return Harmless(variant, f"a limit of standard: {why}", (STANDARD,), callers, harms)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -427,11 +439,9 @@ def judge(probe: Probe, seen: Mapping[tuple[str, str], Outcome]) -> list[str]:
         if outcome.attack == "broken":
             faults.append(f"{here}: the attack itself is broken: {outcome.detail}")
         elif level == "outside":
-            faults += [
-                f"{here}: {variant} does not even work outside: {outcome.detail}"
-                for variant, verdict in outcome.variants.items()
-                if verdict == "blocked"
-            ]
+            failed = [name for name, said in outcome.variants.items() if said == "blocked"]
+            if failed:
+                faults.append(f"{here}: does not even work outside: {failed}: {outcome.detail}")
             if probe.seen and "open" in outcome.variants.values() and not outcome.harm:
                 faults.append(f"{here}: it worked, and nothing is seen of it on the host")
         else:
@@ -441,6 +451,7 @@ def judge(probe: Probe, seen: Mapping[tuple[str, str], Outcome]) -> list[str]:
 
 def _faults_inside(probe: Probe, here: str, inside: Outcome, outside: Outcome) -> Iterator[str]:
     harmless = {known.variant for known in _harmless(probe, here)}
+    harm_is_known = any(known.harms for known in _harmless(probe, here))
     for variant, verdict in inside.variants.items():
         if verdict == "open" and variant not in harmless:
             told = inside.evidence.get(variant, "")
@@ -450,7 +461,7 @@ def _faults_inside(probe: Probe, here: str, inside: Outcome, outside: Outcome) -
     for variant in harmless:
         if inside.variants.get(variant) != "open":
             yield f"{here}: {variant} is said to be harmless, and is not open: {inside.detail}"
-    for harm in inside.harm:
+    for harm in () if harm_is_known else inside.harm:
         yield f"{here}: HARM {harm}"
 
 
