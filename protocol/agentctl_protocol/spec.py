@@ -18,6 +18,7 @@ DEFAULT_OUTPUT_BYTES: Final = 1 << 30
 DEFAULT_CAPTURE_BYTES: Final = 1 << 20
 MAX_INPUT_BYTES: Final = 1 << 19
 MAX_PATTERN: Final = 256
+MAX_PATH: Final = 4096
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _RUN_ID: Final = re.compile(r"r-[a-z2-7]{8}")
@@ -120,6 +121,7 @@ class RunSpec(
         self._check_labels()
         self._check_numbers()
         return self
+        self._check_sandbox()
 
     def _check_what(self) -> None:
         if (self.argv is None) == (self.target is None):
@@ -144,6 +146,27 @@ class RunSpec(
     def _check_labels(self) -> None:
         if self.name is not None:
             check_name(self.name)
+    def _check_sandbox(self) -> None:
+        for option in ("ro", "rw", "unprotect"):
+            if isinstance(getattr(self, option), str):
+                raise SpecError(f"{option} is one string", "give a list of paths")
+        for path in (self.workspace, *self.ro, *self.rw, *self.unprotect):
+            if path is not None and (not path or "\0" in path or len(path) > MAX_PATH):
+                raise SpecError(f"not a path: {path[:80]!r}")
+        if self.sandbox not in (Sandbox.BASIC, Sandbox.NONE):
+            return
+        for option in ("workspace", "ro", "rw", "unprotect"):
+            if getattr(self, option):
+                raise SpecError(
+                    f"--{option} means nothing at {self.sandbox}: it may write to all that you may",
+                    "--sandbox strict, or leave it out",
+                )
+        if self.net == Network.NONE:
+            raise SpecError(
+                f"no wall keeps a run at {self.sandbox} from the network",
+                "--sandbox strict, or --net host",
+            )
+
         for key, value in self.tags.items():
             if not _TAG_KEY.fullmatch(key) or len(value) > 256 or not value.isprintable():
                 raise SpecError(f"not a tag: {key!r}"[:120], "--tag KEY=VALUE, letters and digits")

@@ -19,15 +19,16 @@ from agentctl_supervisor.control_server import ControlServer
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, SupervisorGoneError
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.launch import launch_of, policy_of, settled, start_of
+from agentctl_supervisor.listing import current_report
 from agentctl_supervisor.output_pump import OnOutput
 from agentctl_supervisor.plumbing import TheirEnds, lay
 from agentctl_supervisor.policy import private_directories
-from agentctl_supervisor.policy.decision import Policy
 from agentctl_supervisor.policy.environment import CONFINED
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
 from agentctl_supervisor.processes.own_uids import OwnUids
 from agentctl_supervisor.processes.process_tree import boot_id, identity_of
+from agentctl_supervisor.resuming import resumed_of
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
@@ -163,6 +164,9 @@ class Supervisor:
             )
             launch = launch_of(spec, directory.id, policy, own_uid)
             start = start_of(spec, directory.id, policy)
+            if spec.resumes is not None:
+                resumed = resumed_of(current_report(self.home.find(spec.resumes)))
+                start = msgspec.structs.replace(start, resumed=resumed)
             private_directories.make(policy, own_uid)
             try:
                 plumbing, theirs = lay(spec.stdin)
@@ -193,8 +197,10 @@ class Supervisor:
                 start=start,
                 on_output=on_output,
             )
+            if policy.level is Sandbox.STANDARD:
+                run.aftermath.own_uid = own_uid
             undo.pop_all()
-        return run, _Prepared(launch, theirs, policy)
+        return run, _Prepared(launch, theirs)
 
     async def _live(self, run: Run, prepared: "_Prepared") -> None:
         with contextlib.ExitStack() as stack:
@@ -203,7 +209,6 @@ class Supervisor:
             if own_uid is not None:
                 stack.callback(self._give_back, own_uid, run)
             await run.live(functools.partial(self._launch, run, prepared, stack), self._sweep)
-            await private_directories.clean_up(prepared.policy, own_uid)
 
     async def _launch(
         self, run: Run, prepared: "_Prepared", stack: contextlib.ExitStack
@@ -272,7 +277,6 @@ class _Prepared:
 
     launch: Launch
     theirs: TheirEnds
-    policy: Policy
 
 
 _numbers: Final = itertools.count()

@@ -68,7 +68,20 @@ def _run_parser() -> Parser:
     add("--time", metavar="DUR", help="hard limit on the time that it may take (default: none)")
     add("--grace", metavar="DUR", help="how long it may take to obey when asked to stop (5s)")
     add("--term-grace", metavar="DUR", help="how long after SIGTERM it is killed (2s)")
-    add("--sandbox", metavar="LEVEL", help="basic (default) or none")
+    add("--sandbox", metavar="LEVEL", help="strict (default), standard, basic or none")
+    add("--workspace", metavar="DIR", help="what it may write to (default: here, if that is fit)")
+    add("--ro", action="append", default=[], metavar="PATH", help="more that it may read")
+    add("--rw", action="append", default=[], metavar="PATH", help="more that it may write to")
+    add(
+        "--unprotect",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name in the workspace that it may change after all: .git/hooks",
+    )
+    add("--env", action="append", default=[], metavar="N[=V]", help="a variable for it")
+    add("--net", metavar="NET", help="none (default) or host: what it reaches of the network")
+    add("--explain", action="store_true", help="say what it would get, and run nothing")
     add("--python", metavar="PATH", help="the interpreter for a function (default: ours)")
     add("--input", metavar="JSON|@FILE|-", help="the function's argument")
     add("-d", dest="detach", action="store_true", help="print the id and leave it running")

@@ -12,6 +12,7 @@ from agentctl_supervisor.cli.parser import Parser, command_parser
 from agentctl_supervisor.cli.terminal import plain, say
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import UsageError
+from agentctl_supervisor.policy.environment import is_inherited
 
 
 def parser() -> Parser:
@@ -67,6 +68,11 @@ def renewed(
     missing: list[str] = []
     if spec.env_names:
         env = {variable: environ[variable] for variable in spec.env_names if variable in environ}
-        missing = [variable for variable in spec.env_names if variable not in environ]
+        missing = [
+            variable
+            for variable in spec.env_names
+            # Those that every run gets of ours differ from terminal to terminal.
+            if variable not in environ and not is_inherited(variable)
+        ]
     new = msgspec.structs.replace(spec, env=env, env_names=(), name=name or spec.name)
     return new, missing
