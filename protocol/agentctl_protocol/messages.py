@@ -169,8 +169,42 @@ ChildMessage: TypeAlias = (
 # --- supervisor → child ---------------------------------------------------
 
 
+class PastCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call of the run that is gone on with.
+
+    ``interrupted``: its side effect is unknown, and the ``result`` was made by the
+    supervisor so that a chat history stays valid.  Neither is such a call repeated by itself.
+    """
+
+    id: str
+    kind: CallKind
+    name: str
+    outcome: Literal["ok", "error", "cancelled", "interrupted"]
+    args: msgspec.Raw = NIL
+    result: msgspec.Raw = NIL
+    error: str = ""
+
+
+class Resumed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The run that this one goes on with: its last checkpoint, and what it did.
+
+    ``calls``: in order, the oldest ones left out where there are too many.  ``text``: the
+    end of what it streamed after its last whole message.
+    """
+
+    run: str
+    result: str = ""
+    checkpoint: msgspec.Raw = NIL
+    calls: tuple[PastCall, ...] = ()
+    calls_left_out: Count = 0
+    text: str = ""
+
+
 class Start(_Said, frozen=True, tag="start"):
-    """The answer to hello: what to run.  A program (argv) may ignore all but ``input``."""
+    """The answer to hello: what to run.  A program (argv) may ignore all but ``input``.
+
+    ``resumed``: an earlier run that this one goes on with.
+    """
 
     run: str
     version: int = PROTOCOL_VERSION
@@ -178,6 +212,7 @@ class Start(_Said, frozen=True, tag="start"):
     input: msgspec.Raw = NIL
     paths: tuple[str, ...] = ()
     max_frame: int = 1 << 20
+    resumed: Resumed | None = None
 
 
 class Cancel(_Said, frozen=True, tag="cancel"):

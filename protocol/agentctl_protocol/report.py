@@ -148,6 +148,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     tags: dict[str, str] = {}
     command: str = ""
+    resumes: str | None = None
     state: State
     result: Result | None = None
     reason: Reason | None = None

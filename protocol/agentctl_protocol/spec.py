@@ -47,6 +47,8 @@ class RunSpec(
         env: the whole environment of the run.  Default: at strict and standard a few
             harmless variables of the supervisor's, else all of them.  Values are never
             stored: the ``spec`` file holds ``env_names``.
+        resumes: id of a finished run to go on with: its checkpoint and its calls reach the
+            agent (``run.resumed``).
         name: for people; a live run's name is unique.  tags: for people and filters.
         sandbox: how much the run is confined (default: ``$AGENTCTL_SANDBOX``, else strict).
         workspace: the directory that the run may write to (default: ``cwd``; a fresh one
@@ -75,6 +77,7 @@ class RunSpec(
     cwd: str | None = None
     env: dict[str, str] | None = None
     env_names: tuple[str, ...] = ()
+    resumes: str | None = None
     name: str | None = None
     tags: dict[str, str] = {}
     sandbox: Sandbox | None = None
@@ -118,10 +121,10 @@ class RunSpec(
             SpecError: it cannot be run as it is written.
         """
         self._check_what()
+        self._check_sandbox()
         self._check_labels()
         self._check_numbers()
         return self
-        self._check_sandbox()
 
     def _check_what(self) -> None:
         if (self.argv is None) == (self.target is None):
@@ -143,9 +146,6 @@ class RunSpec(
             if not key or "=" in key or "\0" in key or "\0" in value:
                 raise SpecError(f"not an environment variable: {key!r}"[:200])
 
-    def _check_labels(self) -> None:
-        if self.name is not None:
-            check_name(self.name)
     def _check_sandbox(self) -> None:
         for option in ("ro", "rw", "unprotect"):
             if isinstance(getattr(self, option), str):
@@ -167,6 +167,11 @@ class RunSpec(
                 "--sandbox strict, or --net host",
             )
 
+    def _check_labels(self) -> None:
+        if self.resumes is not None and not is_run_id(self.resumes):
+            raise SpecError(f"not the id of a run: {self.resumes[:40]!r}")
+        if self.name is not None:
+            check_name(self.name)
         for key, value in self.tags.items():
             if not _TAG_KEY.fullmatch(key) or len(value) > 256 or not value.isprintable():
                 raise SpecError(f"not a tag: {key!r}"[:120], "--tag KEY=VALUE, letters and digits")

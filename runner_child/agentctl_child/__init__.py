@@ -21,5 +21,16 @@ from agentctl_child.sdk.agent_run import Run, run
 from agentctl_child.sdk.async_library import runs_on
 from agentctl_child.sdk.calls import Call, CallRefused
 from agentctl_child.sdk.cancellation import CancelToken, RunCancelled
+from agentctl_child.sdk.resumed import PastCall, Resumed
 
-__all__ = ["Call", "CallRefused", "CancelToken", "Run", "RunCancelled", "run", "runs_on"]
+__all__ = [
+    "Call",
+    "CallRefused",
+    "CancelToken",
+    "PastCall",
+    "Resumed",
+    "Run",
+    "RunCancelled",
+    "run",
+    "runs_on",
+]

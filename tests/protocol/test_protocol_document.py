@@ -22,7 +22,12 @@ DOCUMENT = (REPOSITORY / "docs" / "protocol.md").read_text()
 CHAPTERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "### Messages of the agent": m.ChildMessage.__args__,
     "### Events": m.Event.__args__,
-    "### Messages of the supervisor": m.SupervisorMessage.__args__,
+    "### Messages of the supervisor": (
+        m.Start,
+        m.Resumed,
+        m.PastCall,
+        *m.SupervisorMessage.__args__[1:],
+    ),
     "### Records of the supervisor": records.SupervisorRecord.__args__,
     "### Parts of records and reports": (
         spawning.ProcessIdentity,

@@ -416,6 +416,7 @@ class AgentctlHome:
         environment: Mapping[str, str] | None = None,
         within_s: float = 60.0,
         as_ordinary_user: bool = False,
+        cwd: Path | None = None,
     ) -> Finished:
         """Run ``agentctl`` to its end.
 
@@ -429,6 +430,7 @@ class AgentctlHome:
             capture_output=True,
             env={**self.environment, **(environment or {})},
             timeout=within_s,
+            cwd=cwd,
             check=False,
             **(as_nobody() if as_ordinary_user else {}),
         )

@@ -12,6 +12,7 @@ from agentctl_child.sdk import outgoing
 from agentctl_child.sdk.calls import Call
 from agentctl_child.sdk.cancellation import CancelToken
 from agentctl_child.sdk.inputs import Inputs
+from agentctl_child.sdk.resumed import Resumed
 from agentctl_child.sdk.supervision import Supervision, supervision
 from agentctl_protocol.messages import (
     Artifact,
@@ -63,6 +64,12 @@ class Run:
         """What the run was started with; None if nothing."""
         self._supervision.connection()
         return self._supervision.input
+
+    @property
+    def resumed(self) -> Resumed | None:
+        """The earlier run that this one goes on with (``agentctl resume``); None: there is none."""
+        self._supervision.connection()
+        return self._supervision.resumed
 
     @property
     def cancel_token(self) -> CancelToken:

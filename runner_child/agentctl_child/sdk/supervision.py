@@ -13,6 +13,7 @@ import sys
 from types import TracebackType
 from typing import Any, Final
 
+from agentctl_child.sdk import resumed
 from agentctl_child.sdk.cancellation import CancelToken, Interruption, RunCancelled
 from agentctl_child.sdk.connection import Connection
 from agentctl_child.sdk.outgoing import Limits
@@ -30,6 +31,7 @@ class Supervision:
         self._limits = Limits()
         self.run_id = ""
         self.input: Any = None
+        self.resumed: resumed.Resumed | None = None
         self._connection: Connection | None = None
         self._is_decided = False
         self._deciding = _thread.allocate_lock()
@@ -71,6 +73,7 @@ class Supervision:
         """Be the process of the run that *start* describes."""
         self.run_id = start.run
         self.input = open_value(start.input, "input")
+        self.resumed = None if start.resumed is None else resumed.opened(start.resumed)
         self._limits = connection.limits
         self._connection = connection
         self._is_decided = True

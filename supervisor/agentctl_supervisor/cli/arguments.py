@@ -19,6 +19,7 @@ Start and stop
   stop        Stop runs: ask, then SIGTERM, then SIGKILL the whole tree
   kill        SIGKILL the whole tree now
   rerun       Start a new run with the settings of an old one
+  resume      Go on where a stopped, failed or lost run ended
 Steer
   approve     Let a run make a call that waits for approval (run --approve)
   deny        Refuse a call that waits for approval
@@ -30,6 +31,7 @@ Look
   events      All that is known of a run, as JSON Lines (-f: follow it)
   wait        Wait until runs have ended
 Keep house
+  export      Write a run's spec, log, report and artifacts to a tar file
   prune       Delete finished runs
   doctor      Check what protects runs on this machine
   help        Say more about a command
@@ -165,7 +167,7 @@ def _show_parser() -> Parser:
 MODULES: Final = {
     command: f"agentctl_supervisor.cli.{command}_command"
     for command in (
-        *("approve", "deny", "signal"),
+        *("approve", "deny", "signal", "resume", "export"),
         *("wait", "logs", "events", "rerun", "prune", "doctor"),
     )
 }

@@ -47,14 +47,19 @@ def run(options: argparse.Namespace) -> int:
         )
     old = Client().directory(options.runs[0]).read_spec()
     spec, missing = renewed(old, options.name, os.environ)
-    if missing and not options.quiet:
-        shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
-        say(f"warning: not set here, but for {plain(options.runs[0])} they were: {plain(shown)}")
+    tell_missing(missing, options)
     try:
         spec.checked()
     except SpecError as error:
         raise UsageError(str(error), hint=error.hint) from None
     return run_command.start(spec, options)
+
+
+def tell_missing(missing: list[str], options: argparse.Namespace) -> None:
+    """Say which variables the old run had and the new one has not."""
+    if missing and not options.quiet:
+        shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
+        say(f"warning: not set here, but for {plain(options.runs[0])} they were: {plain(shown)}")
 
 
 def renewed(

@@ -58,7 +58,7 @@ def spec_from(options: argparse.Namespace) -> RunSpec:
         return RunSpec(
             argv=argv,
             target=target,
-            input=None if options.input is None else _input(options.input),
+            input=None if options.input is None else read_input(options.input),
             python=options.python,
             cwd=cwd,
             name=options.name,
@@ -134,7 +134,8 @@ def _fields(settings: Settings) -> dict[str, Any]:
     return fields
 
 
-def _input(text: str) -> Any:
+def read_input(text: str) -> Any:
+    """The value that ``--input`` names: JSON, ``@FILE`` or ``-``.  Raises UsageError."""
     if text == "-":
         source, data = "standard input", sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
     elif text.startswith("@"):

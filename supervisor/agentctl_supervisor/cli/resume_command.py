@@ -1,0 +1,60 @@
+"""``agentctl resume``: a new run that goes on where an old one ended."""
+
+import argparse
+import os
+
+import msgspec
+
+from agentctl_protocol.spec import SpecError
+from agentctl_supervisor.cli import run_command
+from agentctl_supervisor.cli.parser import Parser, command_parser
+from agentctl_supervisor.cli.rerun_command import renewed, tell_missing
+from agentctl_supervisor.client import Client
+from agentctl_supervisor.errors import UsageError
+from agentctl_supervisor.listing import current_report
+from agentctl_supervisor.resuming import check_resumable
+
+
+def parser() -> Parser:
+    """What the command takes."""
+    made = command_parser(
+        "resume",
+        "[OPTIONS] RUN",
+        "Start a new run that goes on where a stopped, failed or lost one ended. It gets\n"
+        "the old one's settings, last checkpoint and calls (run.resumed); calls that were\n"
+        "cut off are marked, since what they did is unknown.",
+        "exit code: as that of agentctl run; 1 if there is nothing to go on with.",
+        examples=(
+            "agentctl resume nightly",
+            """agentctl resume --input '"and now the second half"' nightly""",
+            "agentctl resume -d --name nightly-2 r-7k2m9qab",
+        ),
+        as_json="print the report as JSON; the program's own stdout goes to stderr",
+    )
+    add = made.add_argument
+    add("runs", nargs="*", metavar="RUN", help=argparse.SUPPRESS)
+    add("--input", metavar="JSON|@FILE|-", help="another argument for the function")
+    add("--name", help="another name for the new run")
+    add("-d", dest="detach", action="store_true", help="print the id and leave it running")
+    add("-q", dest="quiet", action="store_true", help="say nothing of our own")
+    return made
+
+
+def run(options: argparse.Namespace) -> int:
+    """Executes the command; returns when the new run is over, or with ``-d`` when it is running."""
+    if len(options.runs) != 1:
+        raise UsageError(
+            "which run is to be resumed?", hint="agentctl resume RUN; agentctl ps -a lists them"
+        )
+    directory = Client().directory(options.runs[0])
+    check_resumable(current_report(directory))
+    spec, missing = renewed(directory.read_spec(), options.name, os.environ)
+    tell_missing(missing, options)
+    spec = msgspec.structs.replace(spec, resumes=directory.id)
+    if options.input is not None:
+        spec = msgspec.structs.replace(spec, input=run_command.read_input(options.input))
+    try:
+        spec.checked()
+    except SpecError as error:
+        raise UsageError(str(error), hint=error.hint) from None
+    return run_command.start(spec, options)
