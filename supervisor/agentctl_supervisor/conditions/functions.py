@@ -1,0 +1,105 @@
+"""The functions of a tree: what each has to look at, and what it said.
+
+The judge calls no function: one could block it, and raise whatever it likes.  Its owner
+takes each `Question`, has `Question.answer` run on a worker thread with a deadline, and
+tells the judge how that went.  There is one question of each function at a time; what
+happens meanwhile is in its next.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from agentctl_supervisor.conditions.condition import Judged
+from agentctl_supervisor.conditions.hits import Hits, plain
+from agentctl_supervisor.conditions.leaves import FunctionalTermination
+
+MAX_EVENTS: Final = 10_000
+"""That wait for one function; when there are more, the oldest are missed."""
+
+_LONGEST_DETAIL: Final = 200
+
+
+class Question(msgspec.Struct, frozen=True):
+    """One call to make: has *condition* been met by *events*?
+
+    ``missed``: events between the last call and this one that the function never sees,
+    because it was too slow.
+    """
+
+    condition: FunctionalTermination
+    number: int
+    events: tuple[Any, ...]
+    missed: int = 0
+
+    def answer(self) -> bool:
+        """Call the function.  Only True counts, as with AutoGen: not what is merely truthy.
+
+        A coroutine function is run in an event loop of its own.  To be called on a thread
+        that nobody waits for without a deadline.
+
+        Raises:
+            Exception: what the function raised.
+        """
+        result: object = self.condition.func(self.events)
+        if hasattr(result, "__await__"):
+            result = _awaited(result)
+        return result is True
+
+
+def _awaited(result: Any) -> object:
+    import asyncio
+
+    async def wait() -> object:
+        return await result
+
+    return asyncio.run(wait())
+
+
+class Functions:
+    """Watches for all `FunctionalTermination` of a tree."""
+
+    def __init__(self, leaves: Iterable[tuple[int, FunctionalTermination]], hits: Hits) -> None:
+        self._hits = hits
+        self._leaves = dict(leaves)
+        self._events: dict[int, deque[Judged]] = {
+            number: deque(maxlen=MAX_EVENTS) for number in self._leaves
+        }
+        self._missed = dict.fromkeys(self._leaves, 0)
+        self._asked: set[int] = set()
+
+    def __repr__(self) -> str:
+        return f"<Functions {len(self._asked)} of {len(self._leaves)} asked>"
+
+    def event(self, event: Judged) -> None:
+        """Anything that happens is something to look at."""
+        for number, events in self._events.items():
+            if len(events) == MAX_EVENTS:
+                self._missed[number] += 1
+            events.append(event)
+
+    def questions(self) -> list[Question]:
+        """The calls to make now."""
+        questions = []
+        for number, events in self._events.items():
+            if events and number not in self._asked:
+                self._asked.add(number)
+                questions.append(
+                    Question(self._leaves[number], number, tuple(events), self._missed[number])
+                )
+                events.clear()
+                self._missed[number] = 0
+        return questions
+
+    def answered(self, question: Question, *, met: bool) -> None:
+        """What the function said."""
+        self._asked.discard(question.number)
+        if met and self._events.pop(question.number, None) is not None:
+            self._hits.append((question.number, "Functional termination condition met"))
+
+    def failed(self, question: Question, detail: str) -> str:
+        """It raised, or is late: it is asked no more.  The sentence that says so."""
+        self._events.pop(question.number, None)
+        return f"{question.condition} could not be judged: {plain(detail[:_LONGEST_DETAIL])}"

@@ -1,0 +1,114 @@
+"""Looks for texts in what agents say, whole or in pieces, with bounded memory."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from agentctl_protocol.messages import CallFinished, Message, Text
+from agentctl_protocol.records import VerdictRecord
+from agentctl_supervisor.conditions.condition import MAX_NAME
+from agentctl_supervisor.conditions.hits import Hits, plain
+from agentctl_supervisor.conditions.leaves import TextMentionTermination
+
+MAX_STREAMS: Final = 256
+"""Agents that stream at once; of one more, the one that began first is forgotten."""
+MAX_OPEN_CALLS: Final = 10_000
+
+_Wanted = list[tuple[str, int]]
+"""Texts that are still looked for, and whose."""
+
+
+class _Stream:
+    """The end of a message that comes in pieces: as much as a text can have begun in."""
+
+    __slots__ = ("keep", "tail", "wanted")
+
+    def __init__(self, wanted: _Wanted) -> None:
+        self.tail = ""
+        self.wanted = wanted
+        self.keep = max((len(text) - 1 for text, _ in wanted), default=0)
+
+
+class Mentions:
+    """Watches for all `TextMentionTermination` of a tree.
+
+    A message in pieces ends with the next whole one of the same source, and with a model
+    call that begins while none is open: what comes then is the start of an answer.
+    """
+
+    def __init__(self, mentions: Iterable[tuple[int, TextMentionTermination]], hits: Hits) -> None:
+        self._hits = hits
+        self._everywhere: _Wanted = []
+        self._by_source: dict[str, _Wanted] = {}
+        every = list(mentions)
+        named = dict.fromkeys(source for _, leaf in every for source in leaf.sources or ())
+        for source in named:
+            self._by_source[source] = [
+                (leaf.text, number)
+                for number, leaf in every
+                if leaf.sources is None or source in leaf.sources
+            ]
+        self._everywhere = [(leaf.text, number) for number, leaf in every if leaf.sources is None]
+        self._streams: dict[str, _Stream] = {}
+        self._open_calls: dict[str, None] = {}
+
+    def __repr__(self) -> str:
+        return f"<Mentions in {len(self._streams)} streams>"
+
+    def piece(self, event: Text) -> None:
+        """A piece of a message."""
+        stream = self._streams.get(event.source)
+        if stream is None:
+            stream = self._stream_of(event.source)
+        if not stream.wanted:
+            return
+        window = stream.tail + event.text
+        for text, _ in stream.wanted:
+            if text in window:
+                self._found(stream.wanted, window)
+                break
+        keep = stream.keep
+        stream.tail = window[-keep:] if keep else ""
+
+    def message(self, event: Message) -> None:
+        """A whole message; it is also the end of what its source sent in pieces."""
+        self._streams.pop(_key(event.source), None)
+        wanted = self._by_source.get(event.source, self._everywhere)
+        for text, _ in wanted:
+            if text in event.text:
+                self._found(wanted, event.text)
+                return
+
+    def verdict(self, record: VerdictRecord) -> None:
+        """The gate has let a call begin, or has not."""
+        if record.kind == "model" and record.verdict == "granted":
+            if not self._open_calls:
+                self._streams.clear()
+            self._open_calls[record.call] = None
+            if len(self._open_calls) > MAX_OPEN_CALLS:
+                del self._open_calls[next(iter(self._open_calls))]
+
+    def finished(self, event: CallFinished) -> None:
+        """A call is over."""
+        self._open_calls.pop(event.call, None)
+
+    def _stream_of(self, source: str) -> _Stream:
+        key = _key(source)
+        stream = self._streams.get(key)
+        if stream is None:
+            if len(self._streams) >= MAX_STREAMS:
+                del self._streams[next(iter(self._streams))]
+            stream = _Stream(self._by_source.get(source, self._everywhere))
+            self._streams[key] = stream
+        return stream
+
+    def _found(self, wanted: _Wanted, where: str) -> None:
+        found = [(text, number) for text, number in wanted if text in where]
+        for text, number in found:
+            self._hits.append((number, f"Text '{plain(text)}' mentioned"))
+        for some in (self._everywhere, *self._by_source.values()):
+            some[:] = [one for one in some if one not in found]
+
+
+def _key(source: str) -> str:
+    """The name of a source as it is remembered: no name of a condition's is longer."""
+    return source if len(source) <= MAX_NAME else source[: MAX_NAME + 1]
