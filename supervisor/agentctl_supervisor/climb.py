@@ -29,8 +29,10 @@ from agentctl_supervisor.ladder import (
     TimePassed,
     decide,
 )
+from agentctl_supervisor.processes.open_files import OpenFiles, open_for_writing
 from agentctl_supervisor.processes.process_tree import members
 from agentctl_supervisor.run_log import RunLog
+from agentctl_supervisor.workspace.roots import roots_of
 
 _STEPS_WAITING: Final = 64
 """Steps that a listener may be behind: more than any ladder has."""
@@ -62,6 +64,8 @@ class Climb:
         self._ladder = Ladder()
         self._moved = trio.Event()
         self._requested_at = math.inf
+        created = log.fold.created
+        self._writable = roots_of(created.workspace if created else "", log.fold.spec)
         self._listeners: set[trio.MemorySendChannel[Step]] = set()
 
     def __repr__(self) -> str:
@@ -128,8 +132,20 @@ class Climb:
     def _perform(self, action: Action) -> None:
         match action:
             case Take(rung=rung, left_s=left_s):
-                alive = len(self.look())
-                self._log.append(RungRecord(step=rung, processes=alive))
+                members_alive = self.look()
+                alive = len(members_alive)
+                files = OpenFiles()
+                if rung is Rung.SIGKILL:
+                    # Now or never: the dead have no descriptors.
+                    files = open_for_writing(members_alive, self._writable)
+                self._log.append(
+                    RungRecord(
+                        step=rung,
+                        processes=alive,
+                        open_files=files.paths,
+                        open_unread=files.unread,
+                    )
+                )
                 self._tell(Step(step=rung, processes=alive, left_s=left_s))
                 self._take(rung, left_s, alive)
             case Note(rung=rung, how=how):

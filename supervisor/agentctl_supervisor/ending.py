@@ -21,6 +21,7 @@ _REFUSED_REASONS = {
     "sandbox": Reason.SANDBOX,
     "system": Reason.SANDBOX,
 }
+_NOT_SEEN = "its warden ended it: which files were open then is not known"
 
 
 def how_it_ended(
@@ -49,7 +50,7 @@ def how_it_ended(
             if word.deadline and last_rung is not Rung.SIGKILL:
                 # Its own timer: nobody asked, and nobody was there to write it down.
                 by_warden = [
-                    RungRecord(step=Rung.SIGKILL, at_ns=word.at_ns),
+                    RungRecord(step=Rung.SIGKILL, at_ns=word.at_ns, open_unread=_NOT_SEEN),
                     Answered(step=Rung.SIGKILL, how="yes"),
                 ]
             if stopped:

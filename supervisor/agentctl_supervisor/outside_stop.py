@@ -35,10 +35,12 @@ from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
 from agentctl_supervisor.errors import StateDirectoryError, SupervisorStuckError
 from agentctl_supervisor.processes import process_tree
+from agentctl_supervisor.processes.open_files import OpenFiles, open_for_writing
 from agentctl_supervisor.store import log_watch
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.workspace.roots import roots_of
 
 TERMINATE_SIGNAL: Final = signal.SIGUSR1
 """Tells a warden what `spawning.Terminate` tells it."""
@@ -144,7 +146,8 @@ def stop_from_outside(
     fold = Fold(directory.id, spec)
     for record in LogReader(directory.path):
         fold.apply(record)
-    with _Grip(contained) as grip:
+    workspace = fold.created.workspace if fold.created else ""
+    with _Grip(contained, roots_of(workspace, spec)) as grip:
         decided: Seen = (time.time_ns(), stop)
         seen = grip.climb(plan(contained, wanted), on_step)
     report = told(fold, [decided, *seen])
@@ -166,8 +169,9 @@ def _observed(seen: Sequence[Seen]) -> Observed:
 class _Grip:
     """Descriptors of a run's keepers; they cannot come to mean another process."""
 
-    def __init__(self, contained: ContainedRecord) -> None:
+    def __init__(self, contained: ContainedRecord, writable: Sequence[bytes]) -> None:
         self._contained = contained
+        self._writable = writable
         self._warden = process_tree.open_pidfd(contained.warden)
         self._root = process_tree.open_pidfd(contained.root)
         self._known: dict[ProcessIdentity, str] = {}
@@ -184,10 +188,20 @@ class _Grip:
         seen: list[Seen] = []
         killed = 0
         for move in moves:
-            alive = len(self._look())
+            members = self._look()
+            alive = len(members)
             if not alive and seen:
                 break
-            seen.append((time.time_ns(), RungRecord(step=move.rung, processes=alive)))
+            files = OpenFiles()
+            if move.rung is Rung.SIGKILL:
+                files = open_for_writing(members, self._writable)
+            rung = RungRecord(
+                step=move.rung,
+                processes=alive,
+                open_files=files.paths,
+                open_unread=files.unread,
+            )
+            seen.append((time.time_ns(), rung))
             on_step(Step(step=move.rung, processes=alive, left_s=move.wait_s))
             answered = "yes" if self._make(move) else "no"
             seen.append((time.time_ns(), Answered(step=move.rung, how=answered)))

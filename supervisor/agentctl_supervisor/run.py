@@ -28,6 +28,7 @@ from agentctl_protocol.report import Actor, Processes, Report, Survivor
 from agentctl_protocol.spawning import Contained, Exited, ProcessIdentity, Refused, Running, Status
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import KILL_AT_ONCE, Containment, Reason, Result
+from agentctl_supervisor.aftermath import Aftermath
 from agentctl_supervisor.call_rules import CallRules
 from agentctl_supervisor.climb import Climb
 from agentctl_supervisor.conversation import STOPPING, Conversation
@@ -97,12 +98,14 @@ class Run:
             ),
         )
         self._climb = Climb(log, keepers, self._conversation, self._give_up)
+        self.aftermath: Final = Aftermath(log, directory.path)
         self._under_way = trio.Event()
         self._last_word: Exited | Refused | None = Refused(
             "system", "it was stopped before it began"
         )
         self._tree_ended = trio.Event()
         self._gave_up = False
+        self._is_decided = False
         self._finished = trio.Event()
         self._durable = trio.Event()
         self._delivered = trio.Event()
@@ -195,7 +198,7 @@ class Run:
         The stop record is appended before anything is sent or signalled: it is the
         moment from which no call is granted.
         """
-        if self._log.closed:
+        if self._is_decided:
             return
         grace_s = self.spec.grace_s if grace_s is None else grace_s
         term_grace_s = self.spec.term_grace_s if term_grace_s is None else term_grace_s
@@ -282,7 +285,9 @@ class Run:
                     await self._live_until_empty(launch)
                     if self._last_word is None and self._has_orphans and self._spawner is not None:
                         await sweep(self._spawner)
-                    self._conclude()
+                    end = self._write_how_it_ended()
+                    await self.aftermath.write_down()
+                    self._conclude(end)
                     # Who waits for the run does not wait for the disk.
                     await self._log.close_durably()
                     await trio.to_thread.run_sync(self._store_report)
@@ -412,8 +417,8 @@ class Run:
 
     # --- the end -----------------------------------------------------------
 
-    def _conclude(self) -> None:
-        """From the last word of the keepers to the report.  Never waits."""
+    def _write_how_it_ended(self) -> End:
+        """Decide the outcome, by the last word of the keepers; the record to end with."""
         # What the agent said before it died comes before how it died: a result in the
         # socket's buffer was sent before the exit, and decides.  But a call that it asked for
         # is one that nobody makes.
@@ -436,15 +441,18 @@ class Run:
         observed = self._observed_by_others()
         self._log.append_estimates(over=True)
         counted = Processes(len(self._climb.seen), self._climb.killed, len(survivors))
-        self._log.decide(
-            End(
-                processes=processes_at_end(self._last_word, counted, observed),
-                survivors=tuple(survivors),
-                torn_bytes=self._conversation.torn_bytes,
-                dropped_bytes=self._log.dropped_bytes,
-                detail=end_detail(self._last_word),
-            )
+        self._is_decided = True
+        return End(
+            processes=processes_at_end(self._last_word, counted, observed),
+            survivors=tuple(survivors),
+            torn_bytes=self._conversation.torn_bytes,
+            dropped_bytes=self._log.dropped_bytes,
+            detail=end_detail(self._last_word),
         )
+
+    def _conclude(self, end: End) -> None:
+        """From the log to the report.  Never waits."""
+        self._log.decide(end)
         self._conversation.close()
         self._keepers.close()
         self._report = self._log.report()
@@ -472,6 +480,7 @@ class Run:
             )
 
     def _store_report(self) -> None:
+        self.aftermath.remove_private()
         # Without room for it, it is made from the log by whoever looks.
         with contextlib.suppress(StateDirectoryError):
             self._directory.write_report(self.report)

@@ -24,6 +24,7 @@ from agentctl_protocol.records import (
     Stop,
     SupervisorRecord,
     VerdictRecord,
+    WorkspaceRecord,
 )
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
@@ -34,6 +35,7 @@ from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_follower import LogFollower
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.store.workspace_history import without_names
 
 _INTENT_CHECK_NS: Final = 250_000_000
 """An intent is only written after half a second without an answer to a ping, so a writer
@@ -187,6 +189,10 @@ class RunLog:
         if self._full and from_child:
             self.dropped_bytes += len(raw)
             return True
+        if self._full and isinstance(body, WorkspaceRecord):
+            # The reserve is for what must be said.
+            body = WorkspaceRecord(without_names(body.workspace))
+            raw = _encode(body)
         try:
             seq, time_ns = self._writer.append(raw, by, count)
         except LogFullError:

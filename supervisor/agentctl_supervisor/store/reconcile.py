@@ -40,6 +40,7 @@ from agentctl_protocol.records import (
     Stop,
     VerdictRecord,
     Waiting,
+    WorkspaceRecord,
 )
 from agentctl_protocol.report import (
     LadderStep,
@@ -51,10 +52,11 @@ from agentctl_protocol.report import (
 )
 from agentctl_protocol.spec import DEFAULT_OUTPUT_BYTES, RunSpec
 from agentctl_protocol.values import NIL
-from agentctl_protocol.vocabulary import Result, Sandbox, State
+from agentctl_protocol.vocabulary import Network, Result, Sandbox, State
 from agentctl_supervisor.store.call_history import CallHistory, CutCall, open_or_note
 from agentctl_supervisor.store.outcome import Decisive, Facts, Outcome, outcome, settles
 from agentctl_supervisor.store.usage import UsageTotals
+from agentctl_supervisor.store.workspace_history import WorkspaceHistory
 
 MAX_TEXT: Final = 1 << 20
 MAX_ARTIFACTS: Final = 1000
@@ -101,6 +103,7 @@ class Fold:
         self._artifacts: dict[str, None] = {}
         self._calls = CallHistory()
         self._usage = UsageTotals()
+        self._workspace = WorkspaceHistory()
         self._waiting: dict[str, Waiting] = {}
         self._on_event: Final[dict[type, Callable[[Any], None]]] = {
             Message: lambda _: self._text.clear(),
@@ -127,6 +130,7 @@ class Fold:
             Illegal: self._on_illegal,
             RefusedRecord: self._on_refused,
             Lost: self._on_lost,
+            WorkspaceRecord: lambda body, _: self._workspace.on_workspace(body),
             End: self._on_end,
         }
 
@@ -168,6 +172,11 @@ class Fold:
     def tokens(self) -> int:
         """Tokens used so far, as far as the agent has said."""
         return self._usage.tokens
+
+    @property
+    def open_at_kill(self) -> tuple[str, ...]:
+        """Files of the workspace that were open for writing just before SIGKILL."""
+        return self._workspace.open_at_kill
 
     @property
     def processes_seen(self) -> int:
@@ -238,8 +247,9 @@ class Fold:
             checkpoint=open_or_note(state, "checkpoint", notes),
             artifacts=tuple(self._artifacts),
             sandbox=self.spec.sandbox or Sandbox.BASIC,
+            network=self.spec.net or Network.HOST,
             layers=self._started.layers if self._started else (),
-            origins=self.spec.origins,
+            workspace=self._workspace.workspace(over=over, started=self.started),
             origins=self.spec.origins,
             limits=_limits(self.spec),
             output_bytes=self._output_bytes,
@@ -291,7 +301,9 @@ class Fold:
             self.decided = body
 
     def _on_created(self, body: Created, _: int) -> None:
-        self.created = self.created or body
+        if self.created is None:
+            self.created = body
+            self._workspace.on_created(body)
 
     def _on_contained(self, body: ContainedRecord, _: int) -> None:
         self.contained = self.contained or body
@@ -358,6 +370,7 @@ class Fold:
 
     def _on_rung(self, body: RungRecord, time_ns: int) -> None:
         self._seen = max(self._seen, body.processes)
+        self._workspace.on_rung(body)
         if len(self._ladder) < MAX_RUNGS:
             self._ladder.append(LadderStep(body.step, _time(body.at_ns or time_ns)))
 
@@ -370,6 +383,7 @@ class Fold:
     def _on_exit(self, body: Exit, _: int) -> None:
         if self.exit is None:
             self.exit = body
+            self._workspace.on_exit(body)
             self._settle(body)
 
     def _on_illegal(self, body: Illegal, _: int) -> None:

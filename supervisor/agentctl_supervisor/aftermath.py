@@ -1,0 +1,79 @@
+"""What is done about the files of a run when its processes are gone.
+
+Its workspace is looked at, before the run's end is written down; then what was only its own
+is removed.  Both can take long, or hang with a file system, so both happen beside the event
+loop and within a time: the end of a run waits for nobody's disk.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from agentctl_protocol.records import WorkspaceRecord
+from agentctl_protocol.report import Workspace
+from agentctl_supervisor.run_log import RunLog
+from agentctl_supervisor.workspace.private_places import remove_private
+from agentctl_supervisor.workspace.survey import GIVE_S, LOOK_S, Survey
+
+_AT_ONCE: Final = 4
+"""Looks at the same time: they take the interpreter's lock in turns anyway."""
+_LEAST_S: Final = 0.02
+_HUNG_S: Final = 2.0
+_limiter: Final = trio.lowlevel.RunVar[trio.CapacityLimiter]("aftermath")
+
+
+class Aftermath:
+    """Of one run, whose log holds its `Created` record.
+
+    ``own_uid``: a uid of the host's that is this run's alone, set before it is launched where
+    its files are to be given to the owner of the workspace.
+    """
+
+    own_uid: int | None = None
+
+    def __init__(self, log: RunLog, directory: Path) -> None:
+        self._log = log
+        self._directory = directory
+        self._survey = Survey(log.fold.created, log.fold.spec)
+
+    def __repr__(self) -> str:
+        return f"<Aftermath of {self._survey!r}>"
+
+    async def write_down(self) -> None:
+        """Append what the run did to its workspace."""
+        if self._survey.is_needed and self._log.fold.started:
+            found = await self._look(() if self.own_uid is None else (self.own_uid,))
+            self._log.append(WorkspaceRecord(found))
+
+    def remove_private(self) -> None:
+        """Remove what was only the run's.  Blocks, within a time."""
+        remove_private(self._directory)
+
+    async def _look(self, uids: Collection[int]) -> Workspace:
+        limiter = _common_limiter()
+        # When a supervisor ends hundreds of runs, nobody waits minutes for reports.
+        waiting = limiter.statistics().tasks_waiting
+        seconds = max(LOOK_S / (1 + waiting / _AT_ONCE), _LEAST_S)
+        look = self._survey.look
+        open_files = self._log.fold.open_at_kill
+        async with limiter:
+            with trio.move_on_after(_HUNG_S + max(seconds, GIVE_S if uids else 0.0)):
+                return await trio.to_thread.run_sync(
+                    look,
+                    *(uids, seconds, open_files),
+                    abandon_on_cancel=True,
+                    # One that hangs takes nobody's place.
+                    limiter=trio.CapacityLimiter(1),
+                )
+        return self._survey.unseen("its file system did not answer")
+
+
+def _common_limiter() -> trio.CapacityLimiter:
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(_AT_ONCE)
+        _limiter.set(limiter)
+        return limiter

@@ -1,0 +1,161 @@
+"""Reads what a run left, where the run chose what that is: artifacts, above all.
+
+Only regular files are read, found beneath the workspace (or an ``--rw`` path) without following
+a link.  A FIFO would keep the reader waiting, a device could do anything, a set-uid file is a trap
+for whoever unpacks the copy, and a link leads out.  The kind is asked of the very inode that is
+then read, and how much is read is bounded whatever the inode says: a file may grow meanwhile.
+
+`examine` and `open_artifact` are for whoever copies artifacts; nothing is copied here.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from agentctl_supervisor.workspace.beneath import HANDLE, READ, open_beneath, open_root
+from agentctl_supervisor.workspace.roots import as_text, relative_to
+
+MAX_FILES: Final = 100
+MAX_FILE_BYTES: Final = 64 << 20
+MAX_TOTAL_BYTES: Final = 256 << 20
+_NOT_READ: Final = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_PIECE: Final = 1 << 16
+
+
+class Refused(Exception):  # noqa: N818 - a decision, not a fault
+    """It is not to be read.  The text completes "it is"."""
+
+
+class Artifact(NamedTuple):
+    """What is to be said of one path: its size in bytes, or why it is ``refused``."""
+
+    path: str
+    bytes: int = 0
+    refused: str = ""
+
+
+def examine(paths: Iterable[str], roots: Sequence[bytes]) -> list[Artifact]:
+    """Which of *paths*, relative to the workspace or absolute, may be collected, in order.
+
+    *roots*: see `roots.roots_of`.  Sizes are apparent ones: a sparse file counts in full.
+    Blocks, and opens nothing but handles.
+    """
+    told: list[Artifact] = []
+    files = total = 0
+    for path in dict.fromkeys(paths):
+        try:
+            handle = _handle(path, roots)
+        except Refused as error:
+            told.append(Artifact(path, refused=str(error)))
+            continue
+        size = os.fstat(handle).st_size
+        os.close(handle)
+        refused = ""
+        if files >= MAX_FILES:
+            refused = f"one more than {MAX_FILES} files"
+        elif total + size > MAX_TOTAL_BYTES:
+            refused = f"more than what is left of {MAX_TOTAL_BYTES >> 20} MiB for all"
+        else:
+            files, total = files + 1, total + size
+        told.append(Artifact(path, size, refused))
+    return told
+
+
+def open_artifact(path: str, roots: Sequence[bytes]) -> int:
+    """A descriptor to read the regular file *path* by; the caller closes it, and bounds what it
+    reads by `MAX_FILE_BYTES`.
+
+    Raises:
+        Refused: it is not there, not a plain file, too large, or beneath none of *roots*.
+    """
+    handle = _handle(path, roots)
+    try:
+        # By the handle, so that it is the inode that was looked at.
+        return os.open(f"/proc/self/fd/{handle}", READ)
+    except OSError as error:
+        raise Refused(f"not readable: {error.strerror}") from None
+    finally:
+        os.close(handle)
+
+
+def read_small(root: int, path: bytes, most: int) -> bytes | None:
+    """What is in the file *path* beneath *root*; None: no regular one, or over *most* bytes."""
+    try:
+        fd = open_beneath(root, path, READ)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        data = bytearray()
+        while len(data) <= most and (piece := os.read(fd, min(_PIECE, most + 1 - len(data)))):
+            data += piece
+        return bytes(data) if len(data) <= most else None
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _handle(path: str, roots: Sequence[bytes]) -> int:
+    root, below = _place(path, roots)
+    try:
+        directory = open_root(root)
+    except OSError as error:
+        raise Refused(f"not there: {as_text(root)}: {error.strerror}") from None
+    try:
+        handle = open_beneath(directory, below, HANDLE)
+    except OSError as error:
+        raise Refused(_why_not(error)) from None
+    finally:
+        os.close(directory)
+    refused = _why_not_read(os.fstat(handle))
+    if refused:
+        os.close(handle)
+        raise Refused(refused)
+    return handle
+
+
+def _place(path: str, roots: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """The root that *path* lies beneath, and its path from there."""
+    if not roots:
+        raise Refused("not in a workspace: the run had none")
+    try:
+        raw = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise Refused("no path") from None
+    if not raw or b"\0" in raw:
+        raise Refused("no path")
+    whole = os.path.normpath(os.path.join(roots[0], raw))
+    for root in roots:
+        below = relative_to(whole, (root,))
+        if below is not None:
+            return root, below
+    raise Refused("outside of what the run could write to")
+
+
+def _why_not(error: OSError) -> str:
+    if error.errno == errno.ELOOP:
+        return "behind a symbolic link"
+    if error.errno == errno.EXDEV:
+        return "on another mount"
+    return "not there" if error.errno == errno.ENOENT else f"not to be had: {error.strerror}"
+
+
+def _why_not_read(found: os.stat_result) -> str:
+    if (refused := _NOT_READ.get(stat.S_IFMT(found.st_mode))) is not None:
+        return refused
+    if found.st_mode & (stat.S_ISUID | stat.S_ISGID):
+        return "a set-uid or set-gid program"
+    if found.st_size > MAX_FILE_BYTES:
+        return f"over {MAX_FILE_BYTES >> 20} MiB"
+    return ""

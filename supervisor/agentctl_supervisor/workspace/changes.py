@@ -1,0 +1,209 @@
+"""What there is beneath a directory that changed since a moment: a bounded walk by descriptors.
+
+No link is followed, no other mount is entered, and nothing is opened but directories, which
+neither block nor can be swapped for a link (`beneath`).  Depth costs no descriptors: each
+directory is opened anew from the root.  Those near the top come first, and those that
+programs fill (``.git``, ``node_modules``) last, so that a walk which is cut short has seen
+what a person would look at.
+"""
+
+import errno
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple, TypeAlias
+
+from agentctl_supervisor.workspace.beneath import open_directory
+from agentctl_supervisor.workspace.clock import is_since
+
+_FILLED_BY_PROGRAMS: Final = frozenset(
+    {b".git", b".hg", b".svn", b"node_modules", b"__pycache__", b".venv", b"venv", b".cache"}
+)
+_REPOSITORY: Final = b".git"
+"""Obeyed as a file; the directory is a repository, in which there are other names."""
+_NESTED: Final = b"/.git/"
+_NO_DIRECTORY_ANY_MORE: Final = frozenset({errno.ELOOP, errno.ENOTDIR})
+_CHECK_CLOCK_EVERY: Final = 64
+_MAX_PATH: Final = 4000
+"""Less than PATH_MAX, so that any path can be opened in one step."""
+_KINDS: Final = {
+    stat.S_IFLNK: "symlink",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
+
+
+class Bounds(NamedTuple):
+    """Where a walk ends, and how much of what it found is kept."""
+
+    entries: int = 100_000
+    depth: int = 64
+    seconds: float = 0.3
+    names: int = 1000
+    name_bytes: int = 1 << 17
+    specials: int = 100
+
+
+DEFAULT: Final = Bounds()
+
+
+class Special(NamedTuple):
+    """What is no ordinary file.  ``kind``: symlink, fifo, socket, device or setuid."""
+
+    kind: str
+    path: bytes
+
+
+OnEntry: TypeAlias = Callable[[int, str, os.stat_result], None]
+"""Is told of each entry: its directory's descriptor, its name there, and what lstat(2) says."""
+
+
+class _Pending(NamedTuple):
+    """A directory that is to be listed.  ``named``: the obeyed name that it is or lies beneath."""
+
+    path: bytes
+    depth: int = 0
+    named: bytes | None = None
+    is_late: bool = False
+
+
+class Walk:
+    """A walk of one directory: made, `run` once, then read.  Paths are relative to it.
+
+    ``changed``: what changed, directories with a slash at the end; ``left_out``: how many more
+    there were.  ``touched``: those of *obeyed* that changed, or something beneath them did;
+    what lies in a ``.git`` counts in any repository.  ``notes``: why not all was looked at.
+    """
+
+    def __init__(
+        self,
+        since: int,
+        bounds: Bounds = DEFAULT,
+        obeyed: Collection[bytes] = (),
+        on_entry: OnEntry | None = None,
+    ) -> None:
+        self.changed: Final[list[bytes]] = []
+        self.left_out = 0
+        self.specials: Final[list[Special]] = []
+        self.touched: Final[dict[bytes, None]] = {}
+        self.notes: Final[list[str]] = []
+        self._since = since
+        self._bounds = bounds
+        self._obeyed = frozenset(obeyed)
+        self._on_entry = on_entry
+        self._pending: deque[_Pending] = deque()
+        self._pending_late: deque[_Pending] = deque()
+        self._entries_left = bounds.entries
+        self._bytes_left = bounds.name_bytes
+        self._deadline = 0.0
+        self._not_entered = 0
+        self._mounts = 0
+        self._too_deep = 0
+
+    def __repr__(self) -> str:
+        return f"<Walk: {len(self.changed)} changed, {self.notes}>"
+
+    def run(self, root: int) -> None:
+        """Look at everything beneath the directory *root*.  Blocks for as long as it may."""
+        self._deadline = time.monotonic() + self._bounds.seconds
+        self._pending.append(_Pending(b""))
+        cut = ""
+        while not cut and (self._pending or self._pending_late):
+            cut = self._enter(root, (self._pending or self._pending_late).popleft())
+        if cut:
+            self.notes.append(cut)
+        if self._too_deep:
+            self.notes.append(f"{self._too_deep} directories are nested too deeply")
+        if self._mounts:
+            self.notes.append(f"{self._mounts} mounts beneath it were not entered")
+        if self._not_entered:
+            self.notes.append(f"{self._not_entered} directories cannot be read")
+
+    def _enter(self, root: int, directory: _Pending) -> str:
+        """List *directory*; why the walk is to end with it, or nothing."""
+        try:
+            fd = open_directory(root, directory.path or b".")
+        except FileNotFoundError:
+            return ""  # removed, or moved away, meanwhile
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                self._mounts += 1
+            elif error.errno not in _NO_DIRECTORY_ANY_MORE:
+                self._not_entered += 1
+            return ""
+        try:
+            if not directory.path and is_since(os.fstat(fd).st_ctime_ns, self._since):
+                self._keep(b"./")
+            return self._list(fd, directory)
+        except OSError:
+            self._not_entered += 1
+            return ""
+        finally:
+            os.close(fd)
+
+    def _list(self, fd: int, directory: _Pending) -> str:
+        prefix = directory.path + b"/" if directory.path else b""
+        since, on_entry = self._since, self._on_entry
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                self._entries_left -= 1
+                if self._entries_left < 0:
+                    return f"there are more than {self._bounds.entries:,} files"
+                if (
+                    self._entries_left % _CHECK_CLOCK_EVERY == 0
+                    and time.monotonic() > self._deadline
+                ):
+                    return "there was no time to look at everything"
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue  # removed meanwhile, or in a directory that may only be listed
+                is_directory = stat.S_ISDIR(found.st_mode)
+                has_changed = is_since(found.st_ctime_ns, since)
+                if is_directory or has_changed:
+                    path = prefix + os.fsencode(entry.name)
+                    named = directory.named or self._name_of(path, is_directory=is_directory)
+                    if has_changed:
+                        self._add(path, found.st_mode, named)
+                    if is_directory:
+                        self._defer(path, directory, named)
+                if on_entry is not None:
+                    on_entry(fd, entry.name, found)
+        return ""
+
+    def _defer(self, path: bytes, parent: _Pending, named: bytes | None) -> None:
+        if parent.depth >= self._bounds.depth or len(path) > _MAX_PATH:
+            self._too_deep += 1
+            return
+        is_late = parent.is_late or os.path.basename(path) in _FILLED_BY_PROGRAMS
+        pending = self._pending_late if is_late else self._pending
+        pending.append(_Pending(path, parent.depth + 1, named, is_late))
+
+    def _name_of(self, path: bytes, *, is_directory: bool) -> bytes | None:
+        """*path* itself, if it is one that programs obey."""
+        if path in self._obeyed and not (is_directory and path == _REPOSITORY):
+            return path
+        if _NESTED in path and b".git/" + path.rpartition(_NESTED)[2] in self._obeyed:
+            return path
+        return None
+
+    def _add(self, path: bytes, mode: int, named: bytes | None) -> None:
+        if named is not None and len(self.touched) < self._bounds.specials:
+            self.touched[named] = None
+        kind = _KINDS.get(stat.S_IFMT(mode))
+        if kind is None and stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID):
+            kind = "setuid"
+        if kind is not None and len(self.specials) < self._bounds.specials:
+            self.specials.append(Special(kind, path))
+        self._keep(path + b"/" if stat.S_ISDIR(mode) else path)
+
+    def _keep(self, path: bytes) -> None:
+        if len(self.changed) < self._bounds.names and len(path) <= self._bytes_left:
+            self.changed.append(path)
+            self._bytes_left -= len(path)
+        else:
+            self.left_out += 1

@@ -1,0 +1,72 @@
+"""Gives what a run made to the owner of its workspace, where it ran under a uid of its own.
+
+Only root does this, and only at the level ``standard``: at ``strict`` an idmapped mount has the
+files belong to the right owner from the first moment.
+
+Why it is safe.  Only an inode that belongs to the run's uid is given away, a number that no
+other account or live run has, so it is the run's own work.  The inode is held by a handle
+from the check to the change: no name is looked up twice, no link is followed.  The bits that
+would make a program run as its new owner are taken off first.
+"""
+
+import ctypes
+import os
+import stat
+from collections.abc import Container
+from typing import Final
+
+from agentctl_supervisor.workspace.beneath import HANDLE
+
+_AT_EMPTY_PATH: Final = 0x1000
+_DANGEROUS: Final = stat.S_ISUID | stat.S_ISGID
+
+
+class HandingOver:
+    """Told of each entry of a walk; *uids*: those of the run, *owner* and *group* get its files.
+
+    ``given``: how many did; ``refused``: how many could not be given.
+    """
+
+    def __init__(self, uids: Container[int], owner: int, group: int) -> None:
+        self.given = 0
+        self.refused = 0
+        self._uids = uids
+        self._owner = owner
+        self._group = group
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def __repr__(self) -> str:
+        return f"<HandingOver to {self._owner}: {self.given} given, {self.refused} refused>"
+
+    def on_entry(self, directory: int, name: str, found: os.stat_result) -> None:
+        """Give the entry *name* of *directory* away if it is the run's."""
+        if found.st_uid not in self._uids:
+            return
+        try:
+            handle = os.open(name, HANDLE, dir_fd=directory)
+        except FileNotFoundError:
+            return
+        except OSError:
+            self.refused += 1
+            return
+        try:
+            self._give(handle)
+        finally:
+            os.close(handle)
+
+    def _give(self, handle: int) -> None:
+        found = os.fstat(handle)
+        if found.st_uid not in self._uids:
+            return  # somebody put another one in its place
+        try:
+            if found.st_mode & _DANGEROUS and not stat.S_ISLNK(found.st_mode):
+                # Through /proc, since fchmod(2) takes no such handle.
+                os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(found.st_mode) & ~_DANGEROUS)
+        except OSError:
+            self.refused += 1
+            return
+        empty = ctypes.c_char_p(b"")
+        if self._libc.fchownat(handle, empty, self._owner, self._group, _AT_EMPTY_PATH) == 0:
+            self.given += 1
+        else:
+            self.refused += 1

@@ -1,0 +1,41 @@
+"""Where a run may write, and how its paths are told."""
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from agentctl_protocol.spec import RunSpec
+
+MAX_ROOTS: Final = 32
+
+
+def roots_of(workspace: str, spec: RunSpec) -> tuple[bytes, ...]:
+    """The *workspace* of a run, then what ``--rw`` adds outside of it.
+
+    *workspace* is empty where there is no such bound, and so is the answer then.  Paths are
+    absolute.  Whoever opens them still follows no link.
+    """
+    if not workspace:
+        return ()
+    base = os.fsencode(spec.cwd or workspace)
+    more = [os.path.realpath(os.path.join(base, os.fsencode(path))) for path in spec.rw]
+    roots = [os.fsencode(workspace)]
+    for root in more[:MAX_ROOTS]:
+        if relative_to(root, roots) is None:
+            roots.append(root)
+    return tuple(roots)
+
+
+def relative_to(path: bytes, roots: Sequence[bytes]) -> bytes | None:
+    """How *path* is told: relative to the first of *roots*, else absolute; None: beneath none."""
+    for number, root in enumerate(roots):
+        if path == root:
+            return b"." if number == 0 else root
+        if path.startswith(root.rstrip(b"/") + b"/"):
+            return path[len(root.rstrip(b"/")) + 1 :] if number == 0 else path
+    return None
+
+
+def as_text(path: bytes) -> str:
+    """*path* for a report: a byte that is not UTF-8 is written as Python does in a literal."""
+    return path.decode("utf-8", "backslashreplace")
