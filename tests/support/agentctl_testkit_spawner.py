@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -23,13 +23,14 @@ from agentctl_protocol.spawning import (
     Launch,
     LaunchPacket,
     Order,
+    Part,
     Refused,
     Running,
     SpawnerReady,
     Status,
     pack,
 )
-from agentctl_protocol.vocabulary import Containment, Sandbox
+from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 
 _decode_status = msgspec.msgpack.Decoder(Status).decode
 PATIENCE_S = 20.0
@@ -123,6 +124,8 @@ class SpawnerStandIn:
     """Starts a spawner as the supervisor does.
 
     ``supervisor``: the process whose death ends it, this one unless told otherwise.
+    ``python``: the interpreter of a spawner for somebody else, and ``popen`` who that is.
+    ``wrapper``: a program that starts the interpreter.
     """
 
     def __init__(
@@ -131,13 +134,16 @@ class SpawnerStandIn:
         env: Mapping[str, str] | None = None,
         supervisor: int | None = None,
         arguments: Sequence[str] = (),
+        python: str = sys.executable,
+        wrapper: Sequence[str] = (),
+        popen: Mapping[str, Any] | None = None,
     ) -> None:
         self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.getpid() if supervisor is None else supervisor
         pidfd = os.pidfd_open(pid)
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-I", "-m", "agentctl_child.keepers.spawner"),
+                *(*wrapper, python, "-I", "-m", "agentctl_child.keepers.spawner"),
                 *("--request-fd", str(theirs.fileno()), "--supervisor-pidfd", str(pidfd)),
                 *("--supervisor-pid", str(pid), *arguments, "--room", " " * 120),
             ],
@@ -145,6 +151,7 @@ class SpawnerStandIn:
             pass_fds=(theirs.fileno(), pidfd),
             env={**os.environ, **(env or {})},
             start_new_session=True,
+            **(popen or {}),
         )
         theirs.close()
         os.close(pidfd)
@@ -195,6 +202,9 @@ class SpawnerStandIn:
         deadline_s: float | None = None,
         sealed: bool = True,
         host_uid: int | None = None,
+        python: str = "",
+        view: Sequence[Part] = (),
+        network: Network = Network.HOST,
         raw: bytes | None = None,
     ) -> LaunchedRun:
         """Ask for a run; output and errors go to one pipe."""
@@ -213,6 +223,9 @@ class SpawnerStandIn:
             deadline_s=deadline_s,
             sealed=sealed,
             host_uid=host_uid,
+            python=os.fsencode(python),
+            view=tuple(view),
+            network=network,
         )
         memfd = os.memfd_create("launch", os.MFD_CLOEXEC)
         os.write(memfd, pack(launch) if raw is None else raw)

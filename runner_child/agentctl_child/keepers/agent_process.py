@@ -111,9 +111,14 @@ def spawn_agent(launch: Launch, given: AgentDescriptors, layers: tuple[str, ...]
     return pid
 
 
-def confine(launch: Launch, confinement: Confinement) -> tuple[str, ...]:
-    """Confine this process and enter the working directory.  Raises CannotStartError, OSError."""
-    layers = confinement.apply()
+def confine(
+    launch: Launch, confinement: Confinement, cgroup: bytes | None = None
+) -> tuple[str, ...]:
+    """Confine this process and enter the working directory.  Raises CannotStartError, OSError.
+
+    ``cgroup``: as in `layers.Tried`.
+    """
+    layers = confinement.apply(cgroup)
     # As the run's own user: what root may enter, the agent may not.
     try:
         os.chdir(launch.cwd)

@@ -1,20 +1,24 @@
 """What is taken from an agent before its first instruction, in the order that works."""
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from agentctl_child.keepers import layers
-from agentctl_child.keepers.refusal import CannotStartError
-from agentctl_child.sandbox import capabilities, landlock, prctl, rlimits, seccomp
-from agentctl_protocol.vocabulary import Containment, Sandbox
+from agentctl_child.keepers import layers, reachable, steps
+from agentctl_child.keepers.refusal import CannotStartError, refused_layers
+from agentctl_child.keepers.steps import Fact
+from agentctl_child.sandbox import capabilities, landlock, prctl, rlimits, seccomp, syscalls
+from agentctl_protocol.spawning import Part
+from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 
 
 @dataclass(frozen=True)
 class Confinement:
     """What the warden has decided about the agent's process; it does not change over the fork.
 
-    ``keepers`` and ``groups`` are those of `Seal`; ``process_limit`` counts tasks of the uid.
+    ``enclosure``: what init makes first of its namespaces, where there is an init.
+    ``process_limit`` counts tasks of the uid.
     """
 
     containment: Containment
@@ -24,38 +28,131 @@ class Confinement:
     subreaper: bool = False
     process_limit: int | None = None
     seal: "Seal | None" = None
+    view: tuple[Part, ...] = ()
+    network: Network = Network.HOST
+    facts: frozenset[Fact] = frozenset()
 
-    def apply(self) -> tuple[str, ...]:
-        """Confine this process; return the layers that hold.  Raises CannotStartError, OSError."""
-        # The limit counts for the new uid, and lowering it needs no privilege.
-        if self.process_limit is not None:
-            rlimits.limit_processes(self.process_limit)
-        self._give_up_privileges()
-        if self.containment is Containment.PID_NAMESPACE or self.sandbox is not Sandbox.NONE:
-            prctl.forbid_new_privileges()
-        domain = self.seal is not None and self.seal.close()
-        return layers.read_back(self.outside, subreaper=self.subreaper, landlock=domain)
+    def apply(self, cgroup: bytes | None = None) -> tuple[str, ...]:
+        """Confine this process; return the layers that hold.  Raises CannotStartError, OSError.
 
-    def _give_up_privileges(self) -> None:
-        keep: Iterable[int]
-        if self.host_uid is not None:
-            # The interpreter and the code may lie in a root's 0700 home.  This
-            # capability opens them for reading, and gives no power over processes.
-            keep = {capabilities.DAC_READ_SEARCH}
-            if capabilities.may_limit():
-                capabilities.limit_bounding(keep)
-            capabilities.keep_over_setuid()
-            os.setgroups([])
-            os.setresgid(self.host_uid, self.host_uid, self.host_uid)
-            os.setresuid(self.host_uid, self.host_uid, self.host_uid)
-            capabilities.hold(keep, ambient=True)
-            return
-        if self.containment is Containment.SUBREAPER and self.sandbox is Sandbox.NONE:
-            return
-        keep = capabilities.ROOT_IN_A_RUN if self.outside.uid == 0 else ()
+        ``cgroup``: as in `layers.Tried`.
+        """
+        surrender = _Surrender(self)
+        surrender.carry_out()
+        found = layers.read_back(
+            self.outside,
+            layers.Tried(
+                cgroup=cgroup,
+                subreaper=self.subreaper,
+                landlock=surrender.domain,
+                landlock_words=surrender.words,
+                filters=tuple(surrender.filters),
+            ),
+        )
+        missing = [
+            layer for layer in layers.promised(self.sandbox, self.facts) if layer not in found
+        ]
+        if missing:
+            raise refused_layers(self.sandbox, missing)
+        return found
+
+
+class _Surrender:
+    """The acts of the last stage, and what is known of them."""
+
+    def __init__(self, confinement: Confinement) -> None:
+        self.plan = confinement
+        self.confined = confinement.sandbox in (Sandbox.STRICT, Sandbox.STANDARD)
+        self.domain = False
+        self.words: tuple[str, ...] = ()
+        self.filters: list[str] = []
+
+    def carry_out(self) -> None:
+        acts: dict[str, Callable[[], None]] = {
+            "limits": self._limits,
+            "uid": self._uid,
+            "capabilities": self._capabilities,
+            "no new privileges": self._no_new_privileges,
+            "Landlock": self._landlock,
+            "seccomp": self._seccomp,
+        }
+        steps.carry_out("surrender", self.plan.sandbox, self.plan.facts, acts)
+
+    def _limits(self) -> None:
+        if self.confined:
+            rlimits.bound_everything()
+        if self.plan.process_limit is not None:
+            # Before the uid changes: it counts for the new one, and needs no privilege.
+            rlimits.limit_processes(self.plan.process_limit)
+
+    def _uid(self) -> None:
+        """The bounding set first, whose limits need a capability; nobody else is affected."""
+        keep = self._kept()
+        uid = self.plan.host_uid
+        assert uid is not None
         if capabilities.may_limit():
             capabilities.limit_bounding(keep)
-        capabilities.hold(keep)
+        if keep:
+            capabilities.keep_over_setuid()
+        syscalls.call("setgroups", os.setgroups, ())
+        syscalls.call("setresgid", os.setresgid, uid, uid, uid)
+        syscalls.call("setresuid", os.setresuid, uid, uid, uid)
+
+    def _capabilities(self) -> None:
+        plan = self.plan
+        if plan.host_uid is None:
+            if plan.containment is Containment.SUBREAPER and plan.sandbox is Sandbox.NONE:
+                return
+            if capabilities.may_limit():
+                capabilities.limit_bounding(self._kept())
+        capabilities.hold(self._kept(), ambient=plan.host_uid is not None)
+
+    def _kept(self) -> frozenset[int]:
+        plan = self.plan
+        if plan.sandbox is Sandbox.STRICT:
+            return frozenset()
+        if plan.host_uid is None:
+            return capabilities.ROOT_IN_A_RUN if plan.outside.uid == 0 else frozenset()
+        if plan.sandbox is Sandbox.STANDARD:
+            # To work in a workspace that belongs to the caller.  They open any file and
+            # give no power over processes; which files these are, Landlock decides.
+            return frozenset({capabilities.DAC_OVERRIDE, capabilities.DAC_READ_SEARCH})
+        # The interpreter and the code may lie in a root's 0700 home.
+        return frozenset({capabilities.DAC_READ_SEARCH})
+
+    def _no_new_privileges(self) -> None:
+        plan = self.plan
+        if plan.containment is Containment.PID_NAMESPACE or plan.sandbox is not Sandbox.NONE:
+            prctl.forbid_new_privileges()
+
+    def _landlock(self) -> None:
+        plan = self.plan
+        if self.confined:
+            if landlock.abi() == 0:
+                raise CannotStartError(
+                    "sandbox",
+                    "this kernel has no Landlock",
+                    hint="It needs Linux 5.13 with landlock among the kernel's lsm=; "
+                    "--sandbox basic names the level that does without.",
+                )
+            self.words = reachable.restrict(plan.sandbox, plan.view, plan.network)
+            self.domain = True
+        elif plan.seal is not None and landlock.abi() > 0:
+            with plan.seal.explained():
+                landlock.shut_in()
+            self.domain = True
+        if plan.seal is not None and landlock.has_signal_scope():
+            plan.seal.prove_scope()
+
+    def _seccomp(self) -> None:
+        plan = self.plan
+        if plan.seal is not None:
+            with plan.seal.explained():
+                seccomp.install(plan.seal.program)
+            self.filters.append(layers.SECCOMP)
+        if self.confined:
+            seccomp.install(reachable.surface(plan.sandbox, plan.network))
+            self.filters.append(layers.SURFACE)
 
 
 @dataclass(frozen=True)
@@ -68,15 +165,11 @@ class Seal:
     program: bytes
     warden: int
 
-    def close(self) -> bool:
-        """Shut the agent in; return whether Landlock holds too.  Raises CannotStartError."""
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Say what it means that a part of it is not to be had.  Raises CannotStartError."""
         try:
-            domain = landlock.abi() > 0
-            if domain:
-                landlock.shut_in()
-            if landlock.has_signal_scope():
-                self._prove_scope()
-            seccomp.install(self.program)
+            yield
         except OSError as error:
             raise CannotStartError(
                 "sandbox",
@@ -84,9 +177,8 @@ class Seal:
                 hint="This kernel or container refuses Landlock or seccomp; "
                 "--sandbox none runs the agent unsealed.",
             ) from None
-        return domain
 
-    def _prove_scope(self) -> None:
+    def prove_scope(self) -> None:
         """Landlock cannot be read back, so signal 0 is sent to the warden, before seccomp."""
         try:
             os.kill(self.warden, 0)

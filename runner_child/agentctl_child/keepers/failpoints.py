@@ -2,6 +2,7 @@
 
 ``AGENTCTL_FAILPOINTS="warden:forked=0.03,init:mounted=0.02"``; without it, no cost.
 ``AGENTCTL_FAILPOINTS_FIFO`` names a FIFO that is told ``at STEP`` before each delay.
+Failures of system calls are chosen by the same variable: `injected_failures`.
 """
 
 import contextlib
@@ -9,13 +10,16 @@ import os
 import time
 from typing import Final
 
-VARIABLE: Final = "AGENTCTL_FAILPOINTS"
+from agentctl_child.sandbox.injected_failures import PREFIX, VARIABLE
+
 FIFO_VARIABLE: Final = "AGENTCTL_FAILPOINTS_FIFO"
 
 
 def _parse(text: str) -> dict[str, float]:
     delays = {}
     for part in filter(None, text.split(",")):
+        if part.startswith(PREFIX):  # a failure, not a delay
+            continue
         step, _, seconds = part.partition("=")
         delays[step] = float(seconds)
     return delays

@@ -13,17 +13,17 @@ from typing import Final
 from agentctl_child.keepers.agent_process import AgentDescriptors, become_agent
 from agentctl_child.keepers.confinement import Confinement, Seal, seal_against
 from agentctl_child.keepers.death_chain import DeathChain
+from agentctl_child.keepers.enclosure import enclosure_for, facts_of, namespaces_of
 from agentctl_child.keepers.init import InitTask, run_init
 from agentctl_child.keepers.launch_request import Descriptors
 from agentctl_child.keepers.layers import Surroundings
 from agentctl_child.keepers.namespace_tree import NamespaceTree
-from agentctl_child.keepers.probe import namespaces_for
-from agentctl_child.keepers.refusal import refused_by_system, refused_namespace
+from agentctl_child.keepers.refusal import CannotStartError, refused_by_system, refused_step
 from agentctl_child.keepers.swept_tree import SweptTree
 from agentctl_child.keepers.tree import Tree
-from agentctl_child.sandbox import clone, prctl, rlimits, signals
+from agentctl_child.sandbox import clone, injected_failures, prctl, rlimits, signals
 from agentctl_protocol.spawning import Launch
-from agentctl_protocol.vocabulary import Containment
+from agentctl_protocol.vocabulary import Containment, Sandbox
 
 #: The supervisor's own ladder goes first, then the warden's timer, then init's.
 DEADLINE_SLACK_S: Final = 0.1
@@ -70,6 +70,8 @@ def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: in
     deadline = None
     if launch.deadline_s is not None:
         deadline = time.monotonic() + launch.deadline_s + DEADLINE_SLACK_S
+    _require(launch)
+    injected_failures.arm()
     tree: Tree
     if launch.containment is Containment.PID_NAMESPACE:
         tree = _fork_init(
@@ -82,6 +84,21 @@ def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: in
     for descriptor in (given.launch, given.channel, given.stdin, given.stdout, given.stderr):
         os.close(descriptor)
     return ForkedRun(tree, report, deadline)
+
+
+def _require(launch: Launch) -> None:
+    """Refuse what no level below the asked one could make up for.  Raises CannotStartError."""
+    if launch.sandbox is not Sandbox.STRICT:
+        return
+    if launch.containment is not Containment.PID_NAMESPACE:
+        raise CannotStartError(
+            "sandbox",
+            "the strict sandbox needs namespaces, and there are none to be had here",
+            hint="See `agentctl doctor`; or --sandbox standard names a weaker level,"
+            " without namespaces.",
+        )
+    if os.geteuid() == 0 and not launch.host_uid:
+        raise CannotStartError("sandbox", "a run of root's needs a uid of its own, and has none")
 
 
 def _fork_init(
@@ -99,28 +116,20 @@ def _fork_init(
     if chain.broken:
         os._exit(1)
     words, inits_words = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    uid, gid = os.geteuid(), os.getegid()
-    namespaces = namespaces_for(uid)
+    confinement = _confinement(launch, keepers, process_limit=_limit_in_a_namespace(launch))
     task = InitTask(
         launch=launch,
         given=agents,
-        confinement=Confinement(
-            containment=launch.containment,
-            sandbox=launch.sandbox,
-            outside=keepers.outside,
-            host_uid=launch.host_uid,
-        ),
+        confinement=confinement,
+        enclosure=enclosure_for(launch, confinement.facts),
         words=inits_words,
         chain=chain,
-        uid=uid,
-        gid=gid,
-        own_user_namespace=bool(namespaces & clone.NEW_USER),
         deadline=None if deadline is None else deadline + DEADLINE_SLACK_S,
     )
     try:
-        pid, pidfd = clone.fork(namespaces, cgroup)
+        pid, pidfd = clone.fork(namespaces_of(launch.sandbox, confinement.facts), cgroup)
     except OSError as error:
-        raise refused_namespace(error) from None
+        raise refused_step("namespaces", launch.sandbox, error) from None
     if pid == 0:
         run_init(task)
     inits_words.close()
@@ -133,11 +142,9 @@ def _fork_agent(
     # All of this before the fork: an orphan born before it would not come to us.
     prctl.become_subreaper()
     children = signals.open_signalfd([signal.SIGCHLD])
-    confinement = Confinement(
-        containment=launch.containment,
-        sandbox=launch.sandbox,
-        outside=keepers.outside,
-        host_uid=launch.host_uid,
+    confinement = _confinement(
+        launch,
+        keepers,
         subreaper=prctl.is_subreaper(),
         process_limit=_process_limit(launch),
         seal=_seal(launch, keepers),
@@ -149,6 +156,36 @@ def _fork_agent(
     if pid == 0:
         become_agent(launch, agents, confinement)
     return SweptTree(pid, pidfd, children, cgroup)
+
+
+def _confinement(
+    launch: Launch,
+    keepers: Keepers,
+    *,
+    process_limit: int | None,
+    subreaper: bool = False,
+    seal: Seal | None = None,
+) -> Confinement:
+    return Confinement(
+        containment=launch.containment,
+        sandbox=launch.sandbox,
+        outside=keepers.outside,
+        host_uid=launch.host_uid,
+        subreaper=subreaper,
+        process_limit=process_limit,
+        seal=seal,
+        view=launch.view,
+        network=launch.network,
+        facts=facts_of(launch, os.geteuid()),
+    )
+
+
+def _limit_in_a_namespace(launch: Launch) -> int | None:
+    """Where nobody else's processes are counted: a uid or a user namespace of the run's own."""
+    confined = launch.sandbox in (Sandbox.STRICT, Sandbox.STANDARD)
+    if not confined or (os.geteuid() == 0 and launch.host_uid is None):
+        return None
+    return rlimits.PROCESSES_IN_A_NAMESPACE
 
 
 def _process_limit(launch: Launch) -> int | None:

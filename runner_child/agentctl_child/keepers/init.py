@@ -1,8 +1,9 @@
 """Init: pid 1 of a run's pid namespace.  When it ends, the kernel ends everything in it.
 
-It mounts /proc, forks the agent, reaps whoever dies and ends with the agent.  It
-holds no descriptor of the supervisor's and takes orders by socket, never by
-signal, since what it can be signalled by could come from inside.
+It makes what the agent sees, confines itself and with that all that it starts, forks the
+agent, reaps whoever dies and ends with the agent.  It holds no descriptor of the
+supervisor's and takes orders by socket, never by signal, since what it can be
+signalled by could come from inside.
 """
 
 import contextlib
@@ -25,11 +26,13 @@ from agentctl_child.keepers.agent_process import (
 )
 from agentctl_child.keepers.confinement import Confinement
 from agentctl_child.keepers.death_chain import DeathChain, poll_ms
+from agentctl_child.keepers.enclosure import Enclosure
 from agentctl_child.keepers.failpoints import reach
+from agentctl_child.keepers.layers import unified_cgroup
 from agentctl_child.keepers.reaping import Reaper
-from agentctl_child.keepers.refusal import CannotStartError, refused_by_system, refused_namespace
+from agentctl_child.keepers.refusal import CannotStartError, refused_by_system
 from agentctl_child.keepers.sweep import living
-from agentctl_child.sandbox import descriptors, mounts, namespaces, prctl, signals
+from agentctl_child.sandbox import descriptors, injected_failures, namespaces, prctl, signals
 from agentctl_protocol.spawning import (
     Deadline,
     InitReady,
@@ -48,34 +51,16 @@ _decode_order = msgspec.msgpack.Decoder(Order).decode
 class InitTask:
     """All that init needs, inherited from the warden over the clone.
 
-    ``deadline`` is on the monotonic clock; ``own_user_namespace``: our identity in it is
-    still to be written.
+    ``deadline`` is on the monotonic clock.
     """
 
     launch: Launch
     given: AgentDescriptors
     confinement: Confinement
+    enclosure: Enclosure
     words: socket.socket
     chain: DeathChain
-    uid: int
-    gid: int
-    own_user_namespace: bool
     deadline: float | None
-
-
-def enter_namespaces(uid: int, gid: int, *, own_user_namespace: bool) -> None:
-    """Make the namespaces that this process was cloned into fit for an agent.
-
-    Raises OSError.  Also run in the throwaway process that finds out what works here.
-    """
-    if own_user_namespace:
-        # The files in /proc/self belong to us only while we are dumpable; there is
-        # nobody yet in the namespace who could make use of that.
-        prctl.set_dumpable(True)
-        namespaces.map_own_identity(uid, gid)
-    prctl.set_dumpable(False)
-    mounts.cover_proc()
-    mounts.make_cgroups_read_only()
 
 
 def run_init(task: InitTask) -> NoReturn:
@@ -83,6 +68,7 @@ def run_init(task: InitTask) -> NoReturn:
     try:
         # First the chain: the warden may be dead already, and then nobody would kill us.
         task.chain.arm()
+        injected_failures.arm()
         _Init(task).run()
     except CannotStartError as error:
         _say(task.words, pack(error.packet()))
@@ -123,14 +109,13 @@ class _Init:
 
     def _set_up(self) -> tuple[str, ...]:
         task = self.task
-        try:
-            enter_namespaces(task.uid, task.gid, own_user_namespace=task.own_user_namespace)
-        except OSError as error:
-            raise refused_namespace(error) from None
+        # As it is called outside: soon our cgroup namespace will hide that.
+        cgroup = unified_cgroup()
+        task.enclosure.enter()
         reach("init:mounted")
         # Init needs no more power than its agent, and shares its fate.  What keeps the
         # agent's hands off it is that it is not dumpable.
-        layers = confine(task.launch, task.confinement)
+        layers = confine(task.launch, task.confinement, cgroup)
         prctl.set_dumpable(False)
         # Changing the uid has cleared it.
         task.chain.arm()

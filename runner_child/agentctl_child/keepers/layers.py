@@ -1,15 +1,18 @@
 """Which protections hold, as the kernel tells a process about itself.
 
-Nothing here knows what was attempted.  The exceptions are Landlock, which has no
-way to be read back, so that it is tried (`Sealing`), and the subreaper, which only
-the warden can ask the kernel about.
+Nothing here knows what was attempted.  The exceptions are in `Tried`: Landlock, which has no
+way to be read back, so that it is tried, the subreaper, which only the warden can ask
+the kernel about, and which seccomp filters they are that the kernel counts.
 """
 
 import os
 from typing import Final, NamedTuple
 
-from agentctl_child.sandbox import namespaces, rlimits
+from agentctl_child.keepers.steps import Fact
+from agentctl_child.sandbox import mountinfo, namespaces, rlimits
 from agentctl_child.sandbox.landlock import has_signal_scope
+from agentctl_child.sandbox.private_root import SOURCE
+from agentctl_protocol.vocabulary import Sandbox
 
 PID_NAMESPACE: Final = "pid namespace"
 USER_NAMESPACE: Final = "user namespace"
@@ -20,6 +23,13 @@ SUBREAPER: Final = "subreaper"
 LANDLOCK: Final = "landlock domain"
 SIGNAL_SCOPE: Final = "landlock signal scope"
 SECCOMP: Final = "seccomp keeper filter"
+SURFACE: Final = "seccomp surface filter"
+NETWORK_NAMESPACE: Final = "network namespace"
+IPC_NAMESPACE: Final = "ipc namespace"
+HOST_NAME_NAMESPACE: Final = "uts namespace"
+CGROUP_NAMESPACE: Final = "cgroup namespace"
+PRIVATE_ROOT: Final = "private read-only root"
+NO_CORE_DUMPS: Final = "no core dumps"
 NO_NEW_PRIVILEGES: Final = "no new privileges"
 NO_CAPABILITIES: Final = "no capabilities"
 REDUCED_CAPABILITIES: Final = "reduced capabilities"
@@ -27,21 +37,28 @@ OWN_UID: Final = "own uid"
 PROCESS_LIMIT: Final = "process limit"
 EXPOSED_KEEPERS: Final = "agent can kill its keepers"
 
-_FILTERING: Final = 2  # Seccomp: of /proc/<pid>/status
+_NAMESPACES: Final = {
+    "pid": PID_NAMESPACE,
+    "user": USER_NAMESPACE,
+    "mnt": MOUNT_NAMESPACE,
+    "net": NETWORK_NAMESPACE,
+    "ipc": IPC_NAMESPACE,
+    "uts": HOST_NAME_NAMESPACE,
+    "cgroup": CGROUP_NAMESPACE,
+}
+_FILTERING: Final = b"2"  # Seccomp: of /proc/<pid>/status
 
 
 class Surroundings(NamedTuple):
     """What a process can say about where it is and what it may do."""
 
-    pid_namespace: int
-    user_namespace: int
-    mount_namespace: int
+    namespaces: dict[str, int]
     cgroup: bytes
     uid: int
     permitted: int
     gainable: int
     no_new_privileges: bool
-    seccomp: int
+    filters: int
     process_limit: int | None
 
 
@@ -55,21 +72,23 @@ def observe() -> Surroundings:
         permitted |= int(mask, 16)
     no_new_privileges = status.get(b"NoNewPrivs") == b"1"
     return Surroundings(
-        pid_namespace=namespaces.inode("pid"),
-        user_namespace=namespaces.inode("user"),
-        mount_namespace=namespaces.inode("mnt"),
-        cgroup=_unified_cgroup(),
+        namespaces={kind: namespaces.inode(kind) for kind in _NAMESPACES},
+        cgroup=unified_cgroup(),
         uid=int(status[b"Uid"].split()[0]),
         permitted=permitted,
         # The bounding set counts for nothing where no exec may add to what is held.
         gainable=0 if no_new_privileges else int(status[b"CapBnd"], 16),
         no_new_privileges=no_new_privileges,
-        seccomp=int(status.get(b"Seccomp", b"0")),
+        # How many there are is told since Linux 5.9.
+        filters=int(status.get(b"Seccomp_filters", b"1"))
+        if status.get(b"Seccomp") == _FILTERING
+        else 0,
         process_limit=rlimits.process_limit(),
     )
 
 
-def _unified_cgroup() -> bytes:
+def unified_cgroup() -> bytes:
+    """Our group of version 2, as far as our cgroup namespace lets it be named."""
     try:
         with open("/proc/self/cgroup", "rb") as file:
             lines = file.read().splitlines()
@@ -78,33 +97,76 @@ def _unified_cgroup() -> bytes:
     return next((line[3:] for line in lines if line.startswith(b"0::")), b"")
 
 
-def read_back(outside: Surroundings, *, subreaper: bool, landlock: bool) -> tuple[str, ...]:
+class Tried(NamedTuple):
+    """What cannot be read back, and was asked for or tried instead.
+
+    ``landlock``: a domain was entered; ``landlock_words``: what more there is to say of it.
+    ``filters``: the names of the seccomp filters that were installed: whether there
+    are as many more as that is read back.  ``cgroup``: our group, as it was read before
+    a cgroup namespace hid it.
+    """
+
+    cgroup: bytes | None = None
+    subreaper: bool = False
+    landlock: bool = False
+    landlock_words: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()
+
+
+def read_back(outside: Surroundings, tried: Tried) -> tuple[str, ...]:
     """The layers around this process, compared with what its keepers saw ``outside``."""
     inside = observe()
     held = inside.permitted | inside.gainable
     had = outside.permitted | outside.gainable
-    contained = inside.pid_namespace != outside.pid_namespace
-    filtered = inside.seccomp == _FILTERING and outside.seccomp != _FILTERING
+    apart = {kind for kind in _NAMESPACES if inside.namespaces[kind] != outside.namespaces[kind]}
+    filtered = inside.filters - outside.filters >= len(tried.filters)
     own_uid = inside.uid != outside.uid
     limited = inside.uid != 0 and inside.process_limit != outside.process_limit
     found = {
-        PID_NAMESPACE: contained,
-        USER_NAMESPACE: inside.user_namespace != outside.user_namespace,
-        MOUNT_NAMESPACE: inside.mount_namespace != outside.mount_namespace,
+        **{_NAMESPACES[kind]: kind in apart for kind in _NAMESPACES},
+        PRIVATE_ROOT: _is_private_root(),
         READ_ONLY_PROC: bool(os.statvfs("/proc").f_flag & os.ST_RDONLY),
-        CGROUP: inside.cgroup != outside.cgroup,
-        SUBREAPER: subreaper,
-        LANDLOCK: landlock,
-        SIGNAL_SCOPE: landlock and has_signal_scope(),
-        SECCOMP: filtered,
+        CGROUP: (inside.cgroup if tried.cgroup is None else tried.cgroup) != outside.cgroup,
+        SUBREAPER: tried.subreaper,
+        LANDLOCK: tried.landlock,
+        SIGNAL_SCOPE: tried.landlock and has_signal_scope(),
+        **dict.fromkeys(tried.landlock_words, tried.landlock),
+        **dict.fromkeys(tried.filters, filtered),
         NO_NEW_PRIVILEGES: inside.no_new_privileges,
         NO_CAPABILITIES: not held,
         REDUCED_CAPABILITIES: bool(held and had & ~held),
         OWN_UID: own_uid,
         PROCESS_LIMIT: limited,
+        NO_CORE_DUMPS: rlimits.core_limit() == rlimits.NO_DUMP,
         # Without a Landlock domain, the memory of a supervisor of the same uid can be written.
         EXPOSED_KEEPERS: not (
-            contained or (filtered and landlock) or (own_uid and outside.uid == 0)
+            "pid" in apart
+            or (filtered and bool(tried.filters) and tried.landlock)
+            or (own_uid and outside.uid == 0)
         ),
     }
     return tuple(layer for layer, holds in found.items() if holds)
+
+
+def _is_private_root() -> bool:
+    """Whether the root is one of ours, and nothing can be written to it."""
+    *_, root = [mount for mount in mountinfo.mounts() if mount.place == b"/"]
+    return root.kind == b"tmpfs" and root.source == SOURCE and b"ro" in root.options
+
+
+def promised(level: Sandbox, facts: frozenset[Fact]) -> tuple[str, ...]:
+    """The layers without which a run at a level must not start."""
+    if level not in (Sandbox.STRICT, Sandbox.STANDARD):
+        return ()
+    layers = [LANDLOCK, SURFACE, NO_NEW_PRIVILEGES]
+    if "own uid" in facts:
+        layers.append(OWN_UID)
+    if "pid namespace" in facts:
+        layers += [PID_NAMESPACE, MOUNT_NAMESPACE, READ_ONLY_PROC]
+    if "user namespace" in facts:
+        layers += [USER_NAMESPACE, NO_CAPABILITIES]
+    if level is Sandbox.STRICT:
+        layers += [IPC_NAMESPACE, HOST_NAME_NAMESPACE, CGROUP_NAMESPACE, PRIVATE_ROOT]
+        layers += [NO_CAPABILITIES, NO_CORE_DUMPS]
+        layers += [NETWORK_NAMESPACE] if "network none" in facts else []
+    return tuple(layers)

@@ -12,12 +12,22 @@ from typing import NoReturn
 
 import msgspec
 
-from agentctl_child.keepers.init import enter_namespaces
-from agentctl_child.keepers.refusal import why_no_namespace
+from agentctl_child.keepers.enclosure import (
+    Enclosure,
+    enclosure_for,
+    facts_of,
+    namespaces_of,
+)
+from agentctl_child.keepers.refusal import NO_NAMESPACE, CannotStartError, why_no_namespace
 from agentctl_child.sandbox import clone, landlock, prctl, seccomp
-from agentctl_protocol.vocabulary import Containment
+from agentctl_protocol.spawning import Launch
+from agentctl_protocol.vocabulary import Containment, Sandbox
 
 _LONGEST = 4096
+#: Stands for all that do not ask for more than to be contained.
+_ANY = Launch(
+    run="", sandbox=Sandbox.BASIC, containment=Containment.PID_NAMESPACE, env={}, cwd=b"/"
+)
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -27,18 +37,11 @@ class Findings(msgspec.Struct, frozen=True):
     sealed: bool
 
 
-def namespaces_for(uid: int) -> int:
-    """The namespaces a run of this uid is cloned into."""
-    namespaces = clone.NEW_PIDS | clone.NEW_MOUNTS
-    # Without root's CAP_SYS_ADMIN, a user namespace is what permits the other two.
-    return namespaces if uid == 0 else namespaces | clone.NEW_USER
-
-
 def find_out() -> Findings:
     """Go the whole way once; about 3 ms.  Raises OSError if not even a fork is possible."""
-    uid, gid = os.geteuid(), os.getegid()
     answer, question = os.pipe()
-    namespaces = namespaces_for(uid)
+    facts = facts_of(_ANY, os.geteuid())
+    namespaces = namespaces_of(Sandbox.BASIC, facts)
     refused = ""
     try:
         pid, pidfd = clone.fork(namespaces)
@@ -47,7 +50,7 @@ def find_out() -> Findings:
         namespaces = 0
         pid, pidfd = clone.fork()
     if pid == 0:
-        _try(question, uid, gid, namespaces)
+        _try(question, enclosure_for(_ANY, facts) if namespaces else None)
     os.close(question)
     with open(answer, "rb") as file:
         data = file.read(_LONGEST)
@@ -57,14 +60,14 @@ def find_out() -> Findings:
     return Findings(pid_namespace=refused or seen.pid_namespace, sealed=seen.sealed)
 
 
-def _try(question: int, uid: int, gid: int, namespaces: int) -> NoReturn:
+def _try(question: int, enclosure: Enclosure | None) -> NoReturn:
     refused, sealed = "", False
     try:
-        if namespaces:
+        if enclosure is not None:
             try:
-                enter_namespaces(uid, gid, own_user_namespace=bool(namespaces & clone.NEW_USER))
-            except OSError as error:
-                refused = why_no_namespace(error)
+                enclosure.enter()
+            except CannotStartError as error:
+                refused = str(error).removeprefix(NO_NAMESPACE)
         sealed = _can_seal()
     finally:
         os.write(question, msgspec.json.encode(Findings(refused, sealed)))

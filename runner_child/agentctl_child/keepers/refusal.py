@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from agentctl_protocol.spawning import Refused
+from agentctl_protocol.vocabulary import Sandbox
 
 Fault = Literal["not_found", "not_executable", "sandbox", "system"]
 
 #: MAX_ARG_STRLEN of execve(2): one string, with its final NUL.
 LONGEST_ARGUMENT: Final = 131_072
+NO_NAMESPACE: Final = "no pid namespace for the run: "
 _SHOWN: Final = 200
 
 
@@ -59,9 +61,43 @@ def refused_namespace(error: OSError) -> CannotStartError:
     """A pid namespace was asked for and is not to be had."""
     return CannotStartError(
         "sandbox",
-        f"no pid namespace for the run: {why_no_namespace(error)}",
+        f"{NO_NAMESPACE}{why_no_namespace(error)}",
         hint="AGENTCTL_CONTAINMENT=subreaper names the weaker fallback; see `agentctl doctor`.",
     )
+
+
+def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
+    """A step of the confinement, by its name in `steps`, was refused by the kernel."""
+    if level not in (Sandbox.STRICT, Sandbox.STANDARD):
+        return refused_namespace(error)
+    if name == "private root" and error.errno == errno.EPERM and "fsmount" in str(error):
+        # In a user namespace the kernel mounts a new /proc only where the old one is whole.
+        return CannotStartError(
+            "sandbox",
+            "the sandbox's own /proc is refused: this container masks parts of the machine's",
+            hint="Start the container with an unmasked /proc (docker: --security-opt"
+            f" systempaths=unconfined), or {_WEAKER[level]}.",
+        )
+    return CannotStartError(
+        "sandbox",
+        f"the sandbox's {name} cannot be set up: {why_no_namespace(error)}",
+        hint=f"See `agentctl doctor`; or {_WEAKER[level]}.",
+    )
+
+
+def refused_layers(level: Sandbox, missing: Sequence[str]) -> CannotStartError:
+    """The kernel does not confirm what was set up."""
+    return CannotStartError(
+        "sandbox",
+        f"the sandbox does not hold: {', '.join(missing)} could not be confirmed",
+        hint=f"See `agentctl doctor`; or {_WEAKER.get(level, 'report this')}.",
+    )
+
+
+_WEAKER: Final = {
+    Sandbox.STRICT: "--sandbox standard names a weaker level, without namespaces",
+    Sandbox.STANDARD: "--sandbox basic names a weaker level, which contains and does not confine",
+}
 
 
 def refused_working_directory(path: bytes, error: OSError) -> CannotStartError:

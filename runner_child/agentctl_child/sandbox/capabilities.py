@@ -8,6 +8,7 @@ from typing import Final
 
 from agentctl_child.sandbox import syscalls
 
+DAC_OVERRIDE: Final = 1
 DAC_READ_SEARCH: Final = 2
 
 #: What docker leaves to root in a container, less MKNOD.  In particular no SYS_ADMIN (it

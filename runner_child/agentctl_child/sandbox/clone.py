@@ -13,10 +13,15 @@ import struct
 from typing import Final
 
 from agentctl_child.sandbox import syscalls
+from agentctl_child.sandbox.injected_failures import strike
 
 NEW_MOUNTS: Final = 0x0002_0000
+NEW_CGROUPS: Final = 0x0200_0000
+NEW_UTS: Final = 0x0400_0000
+NEW_IPC: Final = 0x0800_0000
 NEW_USER: Final = 0x1000_0000
 NEW_PIDS: Final = 0x2000_0000
+NEW_NETWORK: Final = 0x4000_0000
 _PIDFD: Final = 0x0000_1000
 _CHILD_CLEARTID: Final = 0x0020_0000
 _CHILD_SETTID: Final = 0x0100_0000
@@ -99,6 +104,7 @@ def _clone3(namespaces: int, cgroup: int | None) -> tuple[int, int]:
         ),
         88,
     )
+    strike("clone3")
     return _forked(pidfd, syscalls.CLONE3, arguments, ctypes.c_long(88))
 
 
@@ -109,6 +115,7 @@ def _clone(namespaces: int) -> tuple[int, int]:
     child_tid = ctypes.c_long(_TID_ADDRESS)
     # The last two arguments change places between the architectures: clone(2).
     last = (no_tls, child_tid) if os.uname().machine == "aarch64" else (child_tid, no_tls)
+    strike("clone")
     return _forked(pidfd, syscalls.CLONE, flags, ctypes.c_long(0), parent_tid, *last)
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from agentctl_child.sandbox import syscalls
@@ -26,6 +26,15 @@ def close_all_but(keep: Iterable[int]) -> None:
             if int(name) not in kept:
                 with contextlib.suppress(OSError):
                     os.close(int(name))
+
+
+@contextlib.contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """A descriptor, until the end of a block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def place(wanted: dict[int, int]) -> None:

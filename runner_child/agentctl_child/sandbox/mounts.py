@@ -2,10 +2,10 @@
 
 import errno
 import struct
-from collections.abc import Iterable
 from typing import Final
 
 from agentctl_child.sandbox import syscalls
+from agentctl_child.sandbox.mountinfo import mounts
 
 _READ_ONLY: Final = 0x0001
 _NO_SUID: Final = 0x0002
@@ -39,15 +39,13 @@ def make_cgroups_read_only() -> None:
 
     A group below its own it can still reach, by a mount in namespaces of its own.
     """
-    with open("/proc/self/mountinfo", "rb") as file:
-        mounted = list(_cgroup_mounts(file))
-    for path in mounted:
+    for mount in [mount for mount in mounts() if mount.kind in (b"cgroup", b"cgroup2")]:
         try:
             syscalls.syscall(
                 "mount_setattr",
                 syscalls.MOUNT_SETATTR,
                 _HERE,
-                path,
+                mount.place,
                 0,
                 _ATTRIBUTES,
                 len(_ATTRIBUTES),
@@ -56,11 +54,3 @@ def make_cgroups_read_only() -> None:
             # Covered by another mount, so that nobody gets there.
             if error.errno not in (errno.ENOENT, errno.EINVAL):
                 raise
-
-
-def _cgroup_mounts(lines: Iterable[bytes]) -> Iterable[bytes]:
-    for line in lines:
-        before, _, after = line.partition(b" - ")
-        if after.split(b" ", 1)[0] in (b"cgroup", b"cgroup2"):
-            # proc(5): blanks and backslashes are octal escapes there.
-            yield before.split()[4].decode("unicode_escape").encode("latin-1")

@@ -2,6 +2,8 @@
 
 import os
 
+from agentctl_child.sandbox import clone, syscalls
+
 
 def map_own_identity(uid: int, gid: int) -> None:
     """Give the user namespace that we were cloned into one user and one group: ours.
@@ -18,9 +20,18 @@ def map_own_identity(uid: int, gid: int) -> None:
         # One write(2): the kernel takes each of these files exactly once.
         descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.write(descriptor, text.encode())
+            syscalls.call(name, os.write, descriptor, text.encode())
         finally:
             os.close(descriptor)
+
+
+def hide_cgroups_above() -> None:
+    """Make our own cgroup the root of all that we and our children can name.
+
+    By unshare and not in the clone: what our group is called outside can be read before.
+    Changes nothing for anybody else.  Needs CAP_SYS_ADMIN in our user namespace.
+    """
+    syscalls.syscall("unshare", syscalls.UNSHARE, clone.NEW_CGROUPS)
 
 
 def inode(kind: str) -> int:

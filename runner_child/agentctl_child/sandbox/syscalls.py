@@ -5,22 +5,32 @@ asm-generic/unistd.h and are untested.
 """
 
 import ctypes
+import errno
 import os
-from typing import Final
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
+
+from agentctl_child.sandbox.injected_failures import strike
 
 _MACHINE: Final = os.uname().machine
 
 # Numbers from 424 on are the same on every architecture.
 PIDFD_SEND_SIGNAL: Final = 424
+OPEN_TREE: Final = 428
+MOVE_MOUNT: Final = 429
+FSOPEN: Final = 430
+FSCONFIG: Final = 431
+FSMOUNT: Final = 432
 PIDFD_OPEN: Final = 434
 CLONE3: Final = 435
 CLOSE_RANGE: Final = 436
+OPENAT2: Final = 437
 MOUNT_SETATTR: Final = 442
 LANDLOCK_CREATE_RULESET: Final = 444
 LANDLOCK_ADD_RULE: Final = 445
 LANDLOCK_RESTRICT_SELF: Final = 446
-_OLDER: Final = {"aarch64": (220, 90, 91, 277)}.get(_MACHINE, (56, 125, 126, 317))
-CLONE, CAPGET, CAPSET, SECCOMP = _OLDER
+_OLDER: Final = {"aarch64": (220, 90, 91, 277, 41, 97)}.get(_MACHINE, (56, 125, 126, 317, 155, 272))
+CLONE, CAPGET, CAPSET, SECCOMP, PIVOT_ROOT, UNSHARE = _OLDER
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -31,10 +41,13 @@ _libc.mount.argtypes = [
     ctypes.c_ulong,
     ctypes.c_char_p,
 ]
+_libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 _libc.signalfd.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
 _syscall = _libc.syscall
 _prctl = _libc.prctl
 _long = ctypes.c_long
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def _checked(returned: int, what: str) -> int:
@@ -47,23 +60,50 @@ def _checked(returned: int, what: str) -> int:
 def syscall(what: str, number: int, *arguments: object) -> int:
     """What system call ``number`` returned; integers are passed as longs, the rest as it is.
 
-    Raises OSError with ``what`` in its text.
+    Raises OSError with ``what`` in its text.  One that was interrupted is made again:
+    keepers take no signals, so that what they set up is either done or refused.
     """
     # ctypes passes a bare int as a C int: half a register of a variadic call is rubbish.
     words = [_long(a) if isinstance(a, int) else a for a in arguments]
-    return _checked(_syscall(_long(number), *words), what)
+    while True:
+        try:
+            strike(what)
+            return _checked(_syscall(_long(number), *words), what)
+        except InterruptedError:
+            continue
+
+
+def call(what: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """The same for a call that Python does offer, so that its failures look alike."""
+    while True:
+        try:
+            strike(what)
+            return function(*args, **kwargs)
+        except InterruptedError:
+            continue
+        except OSError as error:
+            number = error.errno or errno.EIO
+            raise OSError(number, f"{what}: {os.strerror(number)}") from None
 
 
 def prctl(what: str, option: int, *arguments: object) -> int:
     """Ask or tell the kernel about this process; missing arguments are 0, as it often demands."""
     words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
     words += [ctypes.c_ulong(0)] * (4 - len(words))
+    strike(what)
     return _checked(_prctl(option, *words), what)
 
 
 def mount(source: bytes, target: bytes, kind: bytes | None, flags: int) -> None:
     """Mount something, without options of its file system."""
+    strike("mount")
     _checked(_libc.mount(source, target, kind, flags, None), f"mount {os.fsdecode(target)}")
+
+
+def unmount(target: bytes, flags: int) -> None:
+    """Take away what is mounted on ``target``."""
+    strike("umount2")
+    _checked(_libc.umount2(target, flags), f"umount2 {os.fsdecode(target)}")
 
 
 def signalfd(mask: bytes, flags: int) -> int:

@@ -1,0 +1,113 @@
+"""What init makes of the namespaces that it was cloned into, before anything is given up."""
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from agentctl_child.keepers import steps
+from agentctl_child.keepers.refusal import CannotStartError, shown
+from agentctl_child.keepers.steps import Fact
+from agentctl_child.sandbox import clone, mounts, namespaces, network, prctl, syscalls
+from agentctl_child.sandbox.private_root import PrivateRoot, UnfitPartError
+from agentctl_protocol.spawning import Launch, Part
+from agentctl_protocol.vocabulary import Containment, Network, Sandbox
+
+#: What a run at strict takes its machine to be called.
+HOST_NAME: Final = "agentctl"
+
+
+@dataclass(frozen=True)
+class Enclosure:
+    """The namespaces of one run.
+
+    ``uid``, ``gid``: whom the run belongs to in them.  ``own_uid``: they are not the caller's,
+    so that the caller's files have to be shown as the run's.
+    """
+
+    level: Sandbox
+    facts: frozenset[Fact]
+    uid: int
+    gid: int
+    own_uid: bool = False
+    view: tuple[Part, ...] = ()
+
+    def enter(self) -> None:
+        """Make the namespaces that this process was cloned into fit for an agent.
+
+        Raises CannotStartError.  Also done in the throwaway process that finds out what
+        works here.
+        """
+        acts: dict[str, Callable[[], None]] = {
+            "identity": self._identity,
+            "loopback": network.raise_loopback,
+            "host name": self._host_name,
+            "cgroup namespace": namespaces.hide_cgroups_above,
+            "private root": self._private_root,
+            "own /proc": mounts.cover_proc,
+            "control groups": mounts.make_cgroups_read_only,
+        }
+        prctl.set_dumpable(False)
+        steps.carry_out("enclosure", self.level, self.facts, acts)
+
+    def _identity(self) -> None:
+        # The files in /proc/self belong to us only while we are dumpable; there is
+        # nobody yet in the namespace who could make use of that.
+        prctl.set_dumpable(True)
+        try:
+            namespaces.map_own_identity(self.uid, self.gid)
+        finally:
+            prctl.set_dumpable(False)
+
+    def _host_name(self) -> None:
+        syscalls.call("sethostname", socket.sethostname, HOST_NAME)
+
+    def _private_root(self) -> None:
+        root = PrivateRoot(self.view, self.uid, self.gid, map_owners=self.own_uid)
+        try:
+            root.enter()
+        except UnfitPartError as error:
+            raise CannotStartError(
+                "sandbox", f"{shown(error.path)} {error}", hint=error.hint
+            ) from None
+
+
+def facts_of(launch: Launch, uid: int) -> frozenset[Fact]:
+    """What decides which steps are taken, for a caller of a uid.  Pure."""
+    facts: set[Fact] = set()
+    if launch.containment is Containment.PID_NAMESPACE:
+        # Without root's CAP_SYS_ADMIN, a user namespace is what permits the others.
+        facts |= {"pid namespace"} if uid == 0 else {"pid namespace", "user namespace"}
+    else:
+        facts.add("fallback")
+    if launch.host_uid is not None:
+        facts.add("own uid")
+    if launch.network is Network.NONE:
+        facts.add("network none")
+    return frozenset(facts)
+
+
+def namespaces_of(level: Sandbox, facts: frozenset[Fact]) -> int:
+    """The namespaces that a run's init is cloned into, as flags of `clone.fork`.  Pure."""
+    flags = clone.NEW_PIDS | clone.NEW_MOUNTS
+    if "user namespace" in facts:
+        flags |= clone.NEW_USER
+    if level is Sandbox.STRICT:
+        flags |= clone.NEW_IPC | clone.NEW_UTS
+        if "network none" in facts:
+            flags |= clone.NEW_NETWORK
+    return flags
+
+
+def enclosure_for(launch: Launch, facts: frozenset[Fact]) -> Enclosure:
+    """What is to be made of the namespaces of a run; called by the caller's own uid."""
+    own = launch.host_uid
+    return Enclosure(
+        level=launch.sandbox,
+        facts=facts,
+        uid=os.geteuid() if own is None else own,
+        gid=os.getegid() if own is None else own,
+        own_uid=own is not None,
+        view=launch.view,
+    )

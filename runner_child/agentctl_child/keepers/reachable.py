@@ -1,0 +1,97 @@
+"""What Landlock and the surface filter let an agent reach, out of its view."""
+
+import errno
+import os
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from agentctl_child.keepers.refusal import CannotStartError
+from agentctl_child.sandbox import landlock, seccomp
+from agentctl_protocol.spawning import Bind, Part, Scratch
+from agentctl_protocol.vocabulary import Network, Sandbox
+
+_FIRST_ABI_WITH_SCOPES: Final = 6
+_FIRST_ABI_WITH_SOCKET_FILES: Final = 9
+#: Not /dev/random for writing: nothing needs that, and so it shows, without a trace,
+#: whether Landlock holds.
+_DEVICES: Final = (b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/urandom", b"/dev/tty")
+_TERMINALS: Final = (b"/dev/ptmx", b"/dev/pts")
+_CANARY: Final = b"/dev/random"
+
+
+class Reach(NamedTuple):
+    """Paths by what may be done with them, as `landlock.restrict` takes them."""
+
+    readable: tuple[bytes, ...]
+    writable: tuple[bytes, ...]
+    devices: tuple[bytes, ...]
+    optional: frozenset[bytes]
+
+
+def reach_of(level: Sandbox, view: Sequence[Part]) -> Reach:
+    """What a run at a level may reach of its view.  Pure."""
+    binds = [part for part in view if isinstance(part, Bind)]
+    devices = (*_DEVICES, *_TERMINALS, *(part.path for part in binds if part.device))
+    optional = frozenset((*devices, *(part.path for part in binds if part.optional)))
+    writable = [part.path for part in binds if part.writable and not part.device]
+    if level is Sandbox.STRICT:
+        # The root holds nothing but the view, and what of it may be written is a mount.
+        writable += [part.path for part in view if isinstance(part, Scratch)]
+        return Reach((b"/",), (*writable, b"/dev/shm"), devices, optional)
+    # What the host has, since nothing is mounted.
+    readable = [part.path for part in binds if not part.writable and not part.device]
+    return Reach((*readable, b"/proc", _CANARY), tuple(writable), devices, optional)
+
+
+def restrict(level: Sandbox, view: Sequence[Part], network: Network) -> tuple[str, ...]:
+    """Enter the Landlock domain of a run, and try whether it holds.
+
+    Returns what there is to say of it.  Raises CannotStartError, OSError.
+    """
+    reach = reach_of(level, view)
+    could = _can_open_canary()
+    words = landlock.restrict(
+        reach.readable,
+        reach.writable,
+        # A link, as /dev/ptmx is in some places, leads to what is there under its own name.
+        devices=[path for path in reach.devices if not os.path.islink(path)],
+        optional=reach.optional,
+        # At strict an empty network namespace is the wall.
+        network=network if level is Sandbox.STANDARD else Network.HOST,
+    )
+    if could and _can_open_canary():
+        raise CannotStartError("sandbox", "Landlock is on but does not hold")
+    return words
+
+
+def _can_open_canary() -> bool:
+    try:
+        os.close(os.open(_CANARY, os.O_WRONLY | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS):
+            raise
+        return False
+    return True
+
+
+def surface(level: Sandbox, network: Network) -> bytes:
+    """The filter that takes away what no agent needs.
+
+    At strict without a network, sockets are the run's own: an empty network namespace and a
+    private root are the wall.
+    """
+    abi = landlock.abi()
+    if level is Sandbox.STRICT:
+        own_sockets = network is Network.NONE or abi >= _FIRST_ABI_WITH_SCOPES
+        return seccomp.surface_filter(
+            network=Network.HOST,
+            unix_sockets=own_sockets,
+            shares_host=False,
+            truncation=landlock.covers("truncate"),
+        )
+    return seccomp.surface_filter(
+        network=network,
+        unix_sockets=abi >= _FIRST_ABI_WITH_SOCKET_FILES,
+        shares_host=True,
+        truncation=landlock.covers("truncate"),
+    )

@@ -1,0 +1,86 @@
+"""Id maps for mounts: one owner's files appear as another's (mount_setattr(2), Linux 5.12).
+
+A mount takes its map from a user namespace.  The namespace is made by a process that
+does nothing else and is dead before anybody uses it: nobody ever lives in there.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from agentctl_child.sandbox import clone, syscalls
+
+#: The last number, 2^32 - 1, means "no id".
+_END: Final = 0xFFFF_FFFF
+_WHOLE: Final = ((0, _END),)
+
+Line = tuple[int, int, int]
+"""A line of a map: first id on disk, first id as shown, how many."""
+
+
+def exchange(owner: int, shown: int, ids: Iterable[tuple[int, int]] = _WHOLE) -> tuple[Line, ...]:
+    """The map that exchanges two ids and leaves all others what they are; one to one.
+
+    ``ids``: the ranges (first, end) of ids that there are in our own user namespace.
+    What belongs to ``owner`` on disk is shown as ``shown``'s, and what ``shown`` makes is
+    stored as ``owner``'s.  The other half makes it one to one: should anything on disk
+    belong to ``shown``, it appears as ``owner``'s, whom nobody in the run is.
+    """
+    if owner == shown:
+        return tuple((first, first, end - first) for first, end in ids)
+    low, high = sorted((owner, shown))
+    lines: list[Line] = []
+    for first, end in ids:
+        at = first
+        for special, other in ((low, high), (high, low)):
+            if at <= special < end:
+                if special > at:
+                    lines.append((at, at, special - at))
+                lines.append((special, other, 1))
+                at = special + 1
+        if at < end:
+            lines.append((at, at, end - at))
+    return tuple(lines)
+
+
+def present(process: int, name: str) -> tuple[tuple[int, int], ...]:
+    """The ranges of ids of our own user namespace; ``name`` is ``uid_map`` or ``gid_map``.
+
+    ``process``: descriptor of our directory in a /proc.
+    """
+    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
+    with open(descriptor, "rb") as file:
+        lines = [line.split() for line in file]
+    return tuple((int(line[0]), min(int(line[0]) + int(line[2]), _END)) for line in lines)
+
+
+def user_namespace(proc: int, uids: Sequence[Line], gids: Sequence[Line]) -> int:
+    """A descriptor of a new user namespace with these maps.  Raises OSError.
+
+    ``proc``: descriptor of a writable /proc of our own pid namespace.  Needs CAP_SETUID and
+    CAP_SETGID, and so is for root only.  It gives nobody anything: a map of a namespace
+    without processes is a table.
+    """
+    pid, pidfd = clone.fork(clone.NEW_USER)
+    if pid == 0:
+        # All signals are blocked, so nothing but the SIGKILL below, or the end of the pid
+        # namespace, ends this.
+        while True:
+            signal.pause()
+    try:
+        for name, lines in (("uid_map", uids), ("gid_map", gids)):
+            text = "".join(f"{disk} {shown} {count}\n" for disk, shown, count in lines)
+            # One write(2): the kernel takes each of these files exactly once.
+            descriptor = os.open(f"{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)
+            try:
+                syscalls.call(name, os.write, descriptor, text.encode())
+            finally:
+                os.close(descriptor)
+        return os.open(f"{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
+        os.waitpid(pid, 0)

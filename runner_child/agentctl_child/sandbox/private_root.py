@@ -1,0 +1,418 @@
+"""The private root of a run: a small read-only file system with the chosen parts of the host's.
+
+Made in a mount namespace of our own, so that nothing of it is ever seen outside, and all
+of it is gone when the last process of the namespace is, however that ends.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from agentctl_child.sandbox import beneath, device_directory, idmap, mount_api, syscalls
+from agentctl_child.sandbox.descriptors import closing
+from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
+
+#: By which `layers` knows it again in /proc/self/mountinfo.
+SOURCE: Final = b"agentctl"
+SHARED_MEMORY: Final = b"/dev/shm"
+SHARED_MEMORY_BYTES: Final = 64 << 20
+#: A small file takes a page of a tmpfs, and a directory entry is charged for too.
+_ROOM_BYTES: Final = 8 << 20
+_ROOM_INODES: Final = 16_384
+#: One inode for so many bytes: small files fit, and empty ones cannot fill the kernel's memory.
+_BYTES_PER_INODE: Final = 4096
+_MOST_INODES: Final = 262_144
+_DIRECTORY: Final = 0o755
+#: What a process without privileges could learn or do there: addresses and timings of the
+#: kernel, keys by name, and what root's DAC alone forbids.
+_MASKED_IN_PROC: Final = (
+    b"kallsyms",
+    b"kcore",
+    b"keys",
+    b"key-users",
+    b"kmsg",
+    b"latency_stats",
+    b"sched_debug",
+    b"sysrq-trigger",
+    b"timer_list",
+)
+
+
+class UnfitPartError(Exception):
+    """A part of the view cannot be had as it was asked for.
+
+    The text is what is to be said of ``path``.
+    """
+
+    def __init__(self, path: bytes, problem: str, hint: str = "") -> None:
+        super().__init__(problem)
+        self.path = path
+        self.hint = hint
+
+
+@dataclass
+class _Placed:
+    """What a path of the view leads to: a directory that we may add to, or somebody's files."""
+
+    ours: bool
+    run_owns: bool = False
+
+
+@dataclass
+class PrivateRoot:
+    """Makes the root, and enters it.
+
+    ``uid``, ``gid``: of the run, as seen from here.  ``map_from_owners``: whether mapped
+    binds are needed, because the run has another uid than whoever started it.
+    """
+
+    parts: Sequence[Part]
+    uid: int
+    gid: int
+    map_owners: bool
+    _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _placed: dict[bytes, _Placed] = field(default_factory=dict)
+    _finally_read_only: list[int] = field(default_factory=list)
+    _namespaces: dict[tuple[int, int], int] = field(default_factory=dict)
+    _stocked: int = 0
+
+    def enter(self) -> None:
+        """Make it and pivot into it.  Raises OSError, UnfitPartError; nothing is open then."""
+        umask = os.umask(0)
+        try:
+            self._enter()
+        finally:
+            os.umask(umask)
+
+    def _enter(self) -> None:
+        with self._open:
+            # First: from here on nothing that we do reaches the host.
+            mount_api.stop_propagation()
+            # Before anything is covered, so that every source is the host's.
+            sources = self._open_sources()
+            nodes = device_directory.open_nodes()
+            for _, node in nodes:
+                self._open.callback(os.close, node)
+            self._make_proc(sources)
+            self._make_holder()
+            syscalls.call("mkdir", os.mkdir, b"proc", _DIRECTORY, dir_fd=self._root)
+            self._mount(self._proc, b"proc")
+            self._placed[b"/proc"] = _Placed(ours=False)
+            device_directory.fill(self._root, nodes, self._mount)
+            self._placed[b"/dev"] = self._placed[b"/"]
+            for part in self._all_parts():
+                self._place(part, sources)
+            for mount in (*self._finally_read_only, self._root):
+                mount_api.restrict(mount, mount_api.READ_ONLY)
+            self._mask_proc()
+            mount_api.enter_root(self._root)
+
+    # --- what it is made of -------------------------------------------------
+
+    def _keep(self, descriptor: int) -> int:
+        self._open.callback(os.close, descriptor)
+        return descriptor
+
+    def _open_sources(self) -> dict[bytes, int]:
+        sources = {}
+        for part in self.parts:
+            if not isinstance(part, Bind):
+                continue
+            try:
+                sources[part.path] = self._keep(beneath.open_place(part.path))
+            except OSError as error:
+                missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+                if not (part.optional and missing):
+                    raise _unfit(part, error) from None
+        return sources
+
+    def _all_parts(self) -> Iterator[Part]:
+        if not any(part.path == SHARED_MEMORY for part in self.parts):
+            yield Scratch(path=SHARED_MEMORY, size_bytes=SHARED_MEMORY_BYTES, mode=0o1777)
+        yield from self.parts
+
+    def _make_holder(self) -> None:
+        """One tmpfs with two directories: the root, and a stock of small files and covers.
+
+        The stock is not in the root, so that nobody sees it there.
+        """
+        room = _ROOM_BYTES + sum(
+            len(part.data) + 4096 for part in self.parts if isinstance(part, Text)
+        )
+        holder = self._keep(
+            mount_api.new_filesystem(
+                b"tmpfs",
+                mount_api.NO_SUID | mount_api.NO_DEV,
+                {
+                    b"source": SOURCE,
+                    b"mode": b"755",
+                    b"size": b"%d" % room,
+                    b"nr_inodes": b"%d" % _ROOM_INODES,
+                },
+            )
+        )
+        # A directory that every machine has, and that nobody looks for here any more.
+        mount_api.attach(holder, self._keep(beneath.open_place(b"/proc")))
+        for name in (b"root", b"stock"):
+            syscalls.call("mkdir", os.mkdir, name, _DIRECTORY, dir_fd=holder)
+        self._stock = self._keep(beneath.open_beneath(holder, b"stock"))
+        below = self._keep(beneath.open_beneath(holder, b"root"))
+        self._root = self._keep(mount_api.clone_tree(below))
+        mount_api.attach(self._root, below)
+        self._placed[b"/"] = _Placed(ours=True)
+
+    def _make_proc(self, sources: Mapping[bytes, int]) -> None:
+        """The /proc of our own pid namespace, which only a member of it can mount.
+
+        Read-only: who is root, in a user namespace too, could write to /proc/sys.  It becomes
+        so when the id maps have been written through it.
+        """
+        attributes = mount_api.NO_SUID | mount_api.NO_DEV | mount_api.NO_EXEC
+        self._proc = self._keep(mount_api.new_filesystem(b"proc", attributes))
+        if self.map_owners:
+            for part in self.parts:
+                if isinstance(part, Bind) and part.mapped and part.path in sources:
+                    found = os.fstat(sources[part.path])
+                    self._make_namespace(found.st_uid, found.st_gid)
+        mount_api.restrict(self._proc, mount_api.READ_ONLY)
+
+    def _make_namespace(self, uid: int, gid: int) -> None:
+        """One for each owner, for all parts of this run."""
+        if (uid, gid) in self._namespaces or (uid, gid) == (self.uid, self.gid):
+            return
+        with closing(os.open("self", os.O_PATH | os.O_CLOEXEC, dir_fd=self._proc)) as own:
+            uids = idmap.exchange(uid, self.uid, idmap.present(own, "uid_map"))
+            gids = idmap.exchange(gid, self.gid, idmap.present(own, "gid_map"))
+        self._namespaces[uid, gid] = self._keep(idmap.user_namespace(self._proc, uids, gids))
+
+    def _mask_proc(self) -> None:
+        for name in _MASKED_IN_PROC:
+            try:
+                place = beneath.open_beneath(self._proc, name)
+            except FileNotFoundError:
+                continue
+            with closing(place):
+                self._attach_copy(self._stock_file(b""), place)
+
+    # --- one part after the other --------------------------------------------
+
+    def _place(self, part: Part, sources: Mapping[bytes, int]) -> None:
+        try:
+            match part:
+                case Bind():
+                    if part.path in sources:
+                        self._bind(part, sources[part.path])
+                case Scratch():
+                    self._scratch(part)
+                case Cover():
+                    self._cover(part)
+                case Text():
+                    self._text(part)
+                case Link():
+                    self._link(part)
+        except OSError as error:
+            raise _unfit(part, error) from None
+
+    def _bind(self, part: Bind, source: int) -> None:
+        found = os.fstat(source)
+        with self._mountpoint(part.path, directory=stat.S_ISDIR(found.st_mode)) as place:
+            if not self._nearest(part.path).ours:
+                _same(part, found, os.fstat(place))
+            tree = mount_api.clone_tree(source)
+            with closing(tree):
+                attributes = mount_api.NO_SUID
+                if not part.writable:
+                    attributes |= mount_api.READ_ONLY
+                if not part.device:
+                    attributes |= mount_api.NO_DEV
+                mount_api.restrict_tree(tree, attributes)
+                if part.mapped and self.map_owners:
+                    self._map(part, tree, found)
+                mount_api.attach(tree, place)
+        self._placed[part.path] = _Placed(ours=False)
+
+    def _map(self, part: Bind, tree: int, found: os.stat_result) -> None:
+        namespace = self._namespaces.get((found.st_uid, found.st_gid))
+        if namespace is None:
+            return
+        try:
+            try:
+                mount_api.map_owners(tree, namespace, recursive=True)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                # Something beneath cannot be mapped, such as a network's file system: its
+                # owners stay what they are.
+                mount_api.map_owners(tree, namespace, recursive=False)
+        except OSError as error:
+            raise UnfitPartError(
+                part.path,
+                "lies on a file system that cannot show its files as the run's own:"
+                f" {os.strerror(error.errno or 0)}",
+                "Use a workspace on another file system (ext4, xfs, btrfs, tmpfs), or run as"
+                " the user who owns it; --sandbox standard does without.",
+            ) from None
+
+    def _scratch(self, part: Scratch) -> None:
+        inodes = min(max(part.size_bytes // _BYTES_PER_INODE, 64), _MOST_INODES)
+        with self._mountpoint(part.path, directory=True) as place:
+            memory = mount_api.new_filesystem(
+                b"tmpfs",
+                mount_api.NO_SUID | mount_api.NO_DEV,
+                {
+                    b"source": SOURCE,
+                    b"mode": b"%o" % part.mode,
+                    b"size": b"%d" % part.size_bytes,
+                    b"nr_inodes": b"%d" % inodes,
+                    b"uid": b"%d" % self.uid,
+                    b"gid": b"%d" % self.gid,
+                },
+            )
+            with closing(memory):
+                mount_api.attach(memory, place)
+        self._placed[part.path] = _Placed(ours=True, run_owns=True)
+
+    def _cover(self, part: Cover) -> None:
+        with self._mountpoint(part.path, directory=None) as place:
+            if stat.S_ISDIR(os.fstat(place).st_mode):
+                name = self._stock_name()
+                syscalls.call("mkdir", os.mkdir, name, _DIRECTORY, dir_fd=self._stock)
+                # Read-only in the end only: another part may lie beneath.
+                self._attach_copy(name, place, read_only=False)
+                self._placed[part.path] = _Placed(ours=True)
+            else:
+                self._attach_copy(self._stock_file(b""), place)
+                self._placed[part.path] = _Placed(ours=False)
+
+    def _text(self, part: Text) -> None:
+        with self._mountpoint(part.path, directory=False) as place:
+            self._attach_copy(self._stock_file(part.data), place)
+        self._placed[part.path] = _Placed(ours=False)
+
+    def _link(self, part: Link) -> None:
+        directory, name = os.path.split(part.path)
+        if self._nearest(part.path).ours:
+            with self._mountpoint(directory, directory=True) as place:
+                syscalls.call("symlink", os.symlink, part.target, name, dir_fd=place)
+            return
+        with closing(self._find(directory)) as place:
+            # Never made on the host: it is there already, or it is not to be had.
+            if os.readlink(name, dir_fd=place) != part.target:
+                raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    # --- where a part is mounted ------------------------------------------------
+
+    def _nearest(self, path: bytes) -> _Placed:
+        """The part that a path, which is none itself yet, lies in."""
+        while path != b"/":
+            path = os.path.dirname(path)
+            if path in self._placed:
+                break
+        return self._placed[path]
+
+    def _find(self, path: bytes) -> int:
+        relative = path.strip(b"/") or b"."
+        return beneath.open_beneath(self._root, relative)
+
+    @contextlib.contextmanager
+    def _mountpoint(self, path: bytes, *, directory: bool | None) -> Iterator[int]:
+        """What is at a path now, made if it lies in a file system of ours.
+
+        ``directory`` None: whatever is there, and a directory if there is nothing.
+        """
+        try:
+            place = self._find(path)
+        except FileNotFoundError:
+            nearest = self._nearest(path)
+            if not nearest.ours:
+                raise
+            self._make(path, directory=directory is not False, run_owns=nearest.run_owns)
+            place = self._find(path)
+        with closing(place):
+            is_directory = stat.S_ISDIR(os.fstat(place).st_mode)
+            if directory is not None and is_directory != directory:
+                number = errno.EISDIR if is_directory else errno.ENOTDIR
+                raise OSError(number, os.strerror(number))
+            yield place
+
+    def _make(self, path: bytes, *, directory: bool, run_owns: bool) -> None:
+        """Make what is missing on the way to a path; only ever in memory of ours."""
+        *parents, last = path.strip(b"/").split(b"/")
+        with contextlib.ExitStack() as stack:
+            at = self._root
+            for name in parents:
+                try:
+                    at = beneath.open_beneath(at, name)
+                except FileNotFoundError:
+                    self._make_directory(at, name, run_owns=run_owns)
+                    at = beneath.open_beneath(at, name)
+                stack.callback(os.close, at)
+            if directory:
+                self._make_directory(at, last, run_owns=run_owns)
+            else:
+                os.close(os.open(last, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=at))
+
+    def _make_directory(self, at: int, name: bytes, *, run_owns: bool) -> None:
+        syscalls.call("mkdir", os.mkdir, name, _DIRECTORY, dir_fd=at)
+        if run_owns:
+            # What lies in a directory of the run's is the run's.
+            os.chown(name, self.uid, self.gid, dir_fd=at, follow_symlinks=False)
+
+    # --- the stock -------------------------------------------------------------
+
+    def _stock_name(self) -> bytes:
+        self._stocked += 1
+        return b"%d" % self._stocked
+
+    def _stock_file(self, data: bytes) -> bytes:
+        name = self._stock_name()
+        descriptor = os.open(
+            name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=self._stock
+        )
+        with closing(descriptor):
+            while data:
+                data = data[syscalls.call("write", os.write, descriptor, data) :]
+        return name
+
+    def _attach_copy(self, name: bytes, place: int, *, read_only: bool = True) -> None:
+        with closing(beneath.open_beneath(self._stock, name)) as entry:
+            tree = mount_api.clone_tree(entry)
+        if read_only:
+            with closing(tree):
+                mount_api.restrict(tree, mount_api.READ_ONLY)
+                mount_api.attach(tree, place)
+        else:
+            self._finally_read_only.append(self._keep(tree))
+            mount_api.attach(tree, place)
+
+    def _mount(self, tree: int, path: bytes) -> None:
+        with closing(beneath.open_beneath(self._root, path)) as place:
+            mount_api.attach(tree, place)
+
+
+def _same(part: Bind, source: os.stat_result, place: os.stat_result) -> None:
+    """Beneath another bind, a part is mounted upon itself, or it was exchanged meanwhile."""
+    if (source.st_dev, source.st_ino) != (place.st_dev, place.st_ino):
+        raise UnfitPartError(
+            part.path,
+            "was exchanged while the sandbox was being made",
+            "Somebody else is changing the workspace; try again.",
+        )
+
+
+def _unfit(part: Part, error: OSError) -> UnfitPartError:
+    hints: dict[int, str] = {
+        errno.ENOENT: "It, or a directory that it should lie in, does not exist.",
+        errno.ELOOP: "A symbolic link lies on the way: name the place that it leads to.",
+        errno.EACCES: "The user who starts the run may not go there.",
+        errno.ENOSPC: "The limit on mounts is reached (sysctl fs.mount-max).",
+    }
+    return UnfitPartError(
+        part.path,
+        f"cannot be made visible to the run: {error.strerror}",
+        hints.get(error.errno or 0, ""),
+    )
