@@ -158,7 +158,8 @@ def _limit(limit: Limit) -> str:
 
 def _origin(report: Report, key: str) -> str:
     """`` (flag --net)``: where a setting came from, or nothing for a default."""
-    return f" ({report.origins[key]})" if key in report.origins else ""
+    origin = report.origins.get(key, "default")
+    return "" if origin == "default" else f" ({origin})"
 
 
 def _log(report: Report) -> str:

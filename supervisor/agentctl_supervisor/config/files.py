@@ -223,14 +223,16 @@ def _read(path: str, shown: str, *, follow: bool) -> tuple[bytes, os.stat_result
         if not follow and os.path.islink(path):
             why = "it is a symbolic link"
         raise UsageError(f"cannot read {shown}: {why}", hint=_IGNORE) from None
-    with open(fd, "rb") as file:
+    try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"cannot read {shown}: it is not a file", hint=_IGNORE)
-        try:
+        with open(fd, "rb", closefd=False) as file:
             data = file.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise UsageError(f"cannot read {shown}: {error.strerror}", hint=_IGNORE) from None
+    except OSError as error:
+        raise UsageError(f"cannot read {shown}: {error.strerror}", hint=_IGNORE) from None
+    finally:
+        os.close(fd)
     if len(data) > MAX_BYTES:
         raise UsageError(f"{shown} is longer than {MAX_BYTES >> 20} MiB", hint=_IGNORE)
     return data, status
