@@ -18,12 +18,16 @@ _SHOWN: Final = 200
 
 
 class CannotStartError(Exception):
-    """The run cannot start.  ``fault`` says whose fault it is, the text is one sentence."""
+    """The run cannot start.  ``fault`` says whose fault it is, the text is one sentence.
+
+    ``step``: the step of `steps` that failed, if it was one.
+    """
 
     def __init__(self, fault: Fault, detail: str, *, hint: str = "") -> None:
         super().__init__(detail)
         self.fault: Fault = fault
         self.hint = hint
+        self.step = ""
 
     def packet(self) -> Refused:
         """As the supervisor is told."""

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from agentctl_child.keepers.refusal import refused_step
+from agentctl_child.keepers.refusal import CannotStartError, refused_step
 from agentctl_protocol.vocabulary import Sandbox
 
 Fact = Literal["pid namespace", "user namespace", "fallback", "own uid", "network none"]
@@ -173,8 +173,13 @@ def carry_out(
         if step.stage == stage:
             try:
                 acts[step.name]()
+            except CannotStartError as error:
+                error.step = step.name
+                raise
             except OSError as error:
-                raise refused_step(step.name, level, error) from None
+                refused = refused_step(step.name, level, error)
+                refused.step = step.name
+                raise refused from None
 
 
 def main() -> int:
