@@ -18,8 +18,10 @@ from agentctl_supervisor import Supervisor
 from agentctl_supervisor.cli import standard_io, terminal
 from agentctl_supervisor.cli.live_view import LiveView
 from agentctl_supervisor.cli.narration import Narrator
-from agentctl_supervisor.cli.wording import called, summary
+from agentctl_supervisor.cli.wording import called, summary, wanted_network
 from agentctl_supervisor.errors import AgentctlError
+from agentctl_supervisor.launch import working_directory
+from agentctl_supervisor.policy.decision import why_fresh
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.spawner_start import StartedSpawner
 
@@ -28,6 +30,7 @@ _COLOURS: Final = {
     Result.TERMINATED: "green",
     Result.STOPPED: "yellow",
 }
+_NETWORK_HINT: Final = "the run had no network; --net host gives it yours"
 _HIDE_WITHIN_S: Final = 0.1
 _LAST_WORDS_S: Final = 1.0
 """How long a reader may take that somebody does not want to wait for."""
@@ -57,6 +60,9 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
         ):
             live = await supervisor.start(spec, on_output=output.write)
             output.on_closed = live.close_output
+            if not quiet and live.report.workspace.private:
+                for line in _about_workspace(spec, live.report.workspace.path):
+                    await output.say(line)
             nursery.start_soon(_obey, signals, live, output, nursery)
             if not quiet:
                 nursery.start_soon(_tell_progress, spec, live, output, nursery)
@@ -65,7 +71,8 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
             report = await live.wait(durable=True)
             await live.wait_delivered()
             nursery.cancel_scope.cancel()
-        await _tell_end(spec, report, output, quiet=quiet, as_json=as_json)
+            hint = _NETWORK_HINT if wanted_network(report, live.stderr) else ""
+        await _tell_end(spec, report, output, hint=hint, quiet=quiet, as_json=as_json)
     return report
 
 
@@ -147,7 +154,13 @@ async def _give_way(output: standard_io.Output) -> None:
 
 
 async def _tell_end(
-    spec: RunSpec, report: Report, output: standard_io.Output, *, quiet: bool, as_json: bool
+    spec: RunSpec,
+    report: Report,
+    output: standard_io.Output,
+    *,
+    hint: str,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     with trio.move_on_after(_LAST_WORDS_S if output.abandoned else math.inf):
         await output.restore()
@@ -159,6 +172,16 @@ async def _tell_end(
         if report.result is Result.REFUSED or not quiet:
             for line in _last_words(report, at_terminal=output.has_status):
                 await output.say(line)
+        if hint and not quiet:
+            await output.say(terminal.labelled("hint", hint))
+
+
+def _about_workspace(spec: RunSpec, path: str) -> Iterator[str]:
+    """Why the run has a fresh workspace, and where."""
+    cwd = working_directory(spec)
+    why = why_fresh(cwd, os.environ)
+    yield terminal.plain(f"agentctl: {cwd} is {why}; the run has a fresh workspace:")
+    yield f"  {terminal.plain(path)}"
 
 
 def _last_words(report: Report, *, at_terminal: bool) -> Iterator[str]:

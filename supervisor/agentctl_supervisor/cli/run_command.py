@@ -21,7 +21,12 @@ def run(options: argparse.Namespace) -> int:
     """Executes the command; returns when the run is over, or with ``-d`` when it is running."""
     if options.detach and options.stdin:
         raise UsageError("-i and -d exclude each other", hint="a detached run reads nothing")
-    return start(spec_from(options), options)
+    spec = spec_from(options)
+    if options.explain:
+        from agentctl_supervisor.cli import explain
+
+        return explain.run(spec, as_json=options.format == "json")
+    return start(spec, options)
 
 
 def start(spec: RunSpec, options: argparse.Namespace) -> int:

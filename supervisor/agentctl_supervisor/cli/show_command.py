@@ -17,6 +17,7 @@ from agentctl_supervisor.cli.wording import (
     called,
     gone,
     outcome,
+    show_limit,
     show_size,
     took,
 )
@@ -84,7 +85,7 @@ def _facts(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
     level = f"{report.sandbox}{_origin(report, 'sandbox')}"
     yield "sandbox", ": ".join(filter(None, (level, ", ".join(report.layers))))
     if report.limits:
-        yield "limits", ", ".join(_limit(limit) for limit in report.limits)
+        yield "limits", ", ".join(show_limit(limit) for limit in report.limits)
     yield "log", _log(report)
 
 
@@ -146,14 +147,6 @@ def _calls(calls: Sequence[Call]) -> Iterator[tuple[str, str]]:
         if call.duration_s is not None:
             text += f", {show_duration(call.duration_s)}"
         yield "call", f"{text}: {call.error}" if call.error else text
-
-
-def _limit(limit: Limit) -> str:
-    is_size = limit.name in ("output", "memory", "disk")
-    value = show_size(int(limit.value)) if is_size else f"{limit.value:g}"
-    if limit.name in ("time", "cpu", "idle"):
-        value = show_duration(limit.value)
-    return f"{limit.name} {value} ({limit.origin})"
 
 
 def _origin(report: Report, key: str) -> str:

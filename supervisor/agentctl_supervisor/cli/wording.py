@@ -1,11 +1,12 @@
 """The words in which a report is told to people.  Pure: reports in, text out."""
 
+import re
 import signal as signals
 from datetime import datetime
 from typing import Final
 
-from agentctl_protocol.report import Processes, Report
-from agentctl_protocol.vocabulary import LIMIT_REASONS, Reason, Result, Rung
+from agentctl_protocol.report import Limit, Processes, Report
+from agentctl_protocol.vocabulary import LIMIT_REASONS, Network, Reason, Result, Rung
 from agentctl_supervisor.cli.durations import show_duration
 from agentctl_supervisor.cli.terminal import plain
 from agentctl_supervisor.store.finished_index import Summary
@@ -15,6 +16,15 @@ RUNG_WORDS: Final = {
     Rung.SIGTERM: "SIGTERM",
     Rung.SIGKILL: "SIGKILL",
 }
+_LAST_WORDS: Final = 1 << 14
+_NO_NETWORK: Final = re.compile(
+    r"network is unreachable|name resolution|name or service not known|could ?n.t resolve"
+    r"|could not resolve|cannot resolve|no address associated|ENOTFOUND|EAI_AGAIN|ENETUNREACH"
+    r"|ECONNREFUSED|connection refused|no such host|getaddrinfo|failed to connect"
+    r"|failed to establish a new connection|could not connect|couldn.t connect",
+    re.IGNORECASE,
+)
+"""How curl, git, Python, Node, Go and the C library say it."""
 _PLAIN: Final = frozenset({Result.SUCCEEDED, Result.STOPPED})
 _SAID: Final = frozenset({Reason.EXIT, Reason.SIGNAL})
 _LIMIT_WORDS: Final = {Reason.CPU: "CPU time limit", Reason.PIDS: "process limit"}
@@ -85,6 +95,15 @@ def show_size(count: int) -> str:
     return f"{size:.1f}".removesuffix(".0") + f" {unit}"
 
 
+def show_limit(limit: Limit) -> str:
+    """A limit with its origin: ``time 10.0 s (flag --time)``."""
+    is_size = limit.name in ("output", "memory", "disk")
+    value = show_size(int(limit.value)) if is_size else f"{limit.value:g}"
+    if limit.name in ("time", "cpu", "idle"):
+        value = show_duration(limit.value)
+    return f"{limit.name} {value} ({limit.origin})"
+
+
 def took(report: Report, now: datetime) -> float:
     """Seconds that the run has lasted, or lasted in all."""
     if report.duration_s is not None:
@@ -92,6 +111,14 @@ def took(report: Report, now: datetime) -> float:
     return max(
         ((report.ended_at or now) - (report.started_at or report.created_at)).total_seconds(), 0
     )
+
+
+def wanted_network(report: Report, stderr: bytes) -> bool:
+    """Whether a run without a network failed of that, as far as its last words tell."""
+    if report.network is not Network.NONE or report.result is not Result.FAILED:
+        return False
+    told = stderr[-_LAST_WORDS:].decode("utf-8", "replace") + report.error[-_LAST_WORDS:]
+    return _NO_NETWORK.search(told) is not None
 
 
 def summary(report: Report, now: datetime) -> str:
@@ -103,6 +130,8 @@ def summary(report: Report, now: datetime) -> str:
     # Exit codes and signals stand in the outcome, and who stopped it beside it.
     if why and report.result not in _PLAIN and report.reason not in _SAID:
         parts.append(why if len(why) <= 200 else why[:197] + "...")
+    if report.result is Result.FAILED and report.network is Network.NONE:
+        parts.append("without a network")
     if report.processes.seen or report.processes.survivors:
         parts.append(gone(report.processes))
     return ", ".join(parts)

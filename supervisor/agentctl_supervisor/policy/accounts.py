@@ -19,21 +19,20 @@ def caller_name(uid: int) -> str:
 
 def passwd(uid: int, gid: int, name: str, home: str, shell: str) -> bytes:
     """An ``/etc/passwd`` (passwd(5)) for a run of *uid*."""
-    lines = [
-        f"root:x:0:0:root:/root:{_field(shell)}",
-        f"nobody:x:{_NOBODY}:{_NOBODY}:nobody:/nonexistent:/usr/sbin/nologin",
-    ]
-    if uid not in (0, _NOBODY):
-        lines.append(f"{name}:x:{uid}:{gid}:{name}:{_field(home)}:{_field(shell)}")
-    return os.fsencode("\n".join(lines) + "\n")
+    own = f"{name}:x:{uid}:{gid}:{name}:{_field(home)}:{_field(shell)}"
+    lines = {
+        0: f"root:x:0:0:root:/root:{_field(shell)}",
+        _NOBODY: f"nobody:x:{_NOBODY}:{_NOBODY}:nobody:/nonexistent:/usr/sbin/nologin",
+    }
+    lines[uid] = own  # in the place of one of the others, if it is that one
+    return os.fsencode("\n".join(lines.values()) + "\n")
 
 
 def group(gid: int, name: str) -> bytes:
     """An ``/etc/group`` (group(5)) for a run of *gid*."""
-    lines = ["root:x:0:", "tty:x:5:", f"nogroup:x:{_NOBODY}:"]
-    if gid not in (0, 5, _NOBODY):
-        lines.append(f"{name}:x:{gid}:")
-    return "\n".join(lines).encode() + b"\n"
+    lines = {0: "root:x:0:", 5: "tty:x:5:", _NOBODY: f"nogroup:x:{_NOBODY}:"}
+    lines[gid] = f"{name}:x:{gid}:"
+    return os.fsencode("\n".join(lines.values()) + "\n")
 
 
 HOSTS: Final = b"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"

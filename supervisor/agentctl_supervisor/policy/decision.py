@@ -99,6 +99,13 @@ def decide(spec: RunSpec, ground: Ground) -> Policy:
     return _Confined(spec, ground, level, network).policy()
 
 
+def why_fresh(cwd: str, environ: Mapping[str, str]) -> str:
+    """Why a run that begins in *cwd* gets a fresh workspace; empty if it gets *cwd* itself."""
+    there = places(environ)
+    ours = kept(own_files(there, environ))
+    return choose(None, look(cwd), "/", places=there, ours=ours).why
+
+
 def _whole_environment(spec: RunSpec, ground: Ground, level: Sandbox) -> dict[str, str]:
     if spec.env is not None:
         return dict(spec.env)
@@ -133,8 +140,8 @@ class _Confined:
 
     def policy(self) -> Policy:
         workspace = self._workspace
-        argv = self._program()
         self._system()
+        argv = self._program()
         self._code_and_search_paths()
         self._writable()
         self._ours()

@@ -29,11 +29,12 @@ class Rank(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of the view, and why it is there."""
+    """A part of the view, and why it is there.  A pin only keeps in place what lies beneath."""
 
     part: Part
     why: str
     rank: Rank
+    is_pin: bool = False
 
     @property
     def path(self) -> str:
@@ -221,6 +222,6 @@ def _with_pins(pieces: list[Piece]) -> list[Piece]:
         parent = os.path.dirname(piece.path)
         while lies_inside(parent, outer.path):
             pin = Bind(os.fsencode(parent), writable=True, mapped=outer.part.mapped)
-            pins.setdefault(parent, Piece(pin, f"holds {piece.path}", Rank.WORKSPACE))
+            pins.setdefault(parent, Piece(pin, f"holds {piece.path}", Rank.WORKSPACE, is_pin=True))
             parent = os.path.dirname(parent)
     return _sorted([*pieces, *pins.values()])

@@ -1,0 +1,142 @@
+"""A policy as data, for people and for programs: what a run would get, and why."""
+
+import os
+from typing import Any
+
+import msgspec
+
+from agentctl_protocol.report import SCHEMA, Limit
+from agentctl_protocol.spawning import Bind, Cover, Scratch
+from agentctl_protocol.spec import RunSpec
+from agentctl_protocol.vocabulary import Network, Sandbox
+from agentctl_supervisor.policy import environment, protected
+from agentctl_supervisor.policy.decision import Policy
+from agentctl_supervisor.policy.view import Piece, Rank
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A path, and why it is there, or is not to be."""
+
+    path: str
+    why: str
+
+
+class InMemory(msgspec.Struct, frozen=True):
+    """A directory in memory, the run's own, gone with it."""
+
+    path: str
+    size_bytes: int
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run would get.
+
+    ``everything``: it sees and reaches what its caller does, and no list below says more.
+    ``own_uid``: it has a user of its own.  ``workspace_why``: why it is a fresh one.
+    ``protected``: names in the workspace that it cannot change; ``exposed``: those that are
+    there and that it can, with the reason; ``missing``: those that are not there, and are
+    told of if the run makes them.  ``environment``: names of variables that are the caller's;
+    ``environment_own``: those that are the run's.  ``origins``: where settings came from.
+    ``steps``: what is taken from the run, in order, as its keepers list it.
+    """
+
+    schema: int = SCHEMA
+    command: str
+    sandbox: Sandbox
+    network: Network
+    everything: bool
+    own_uid: bool
+    cwd: str
+    workspace: str = ""
+    workspace_private: bool = False
+    workspace_why: str = ""
+    writable: tuple[Shown, ...] = ()
+    readable: tuple[Shown, ...] = ()
+    in_memory: tuple[InMemory, ...] = ()
+    covered: tuple[Shown, ...] = ()
+    protected: tuple[Shown, ...] = ()
+    exposed: tuple[Shown, ...] = ()
+    missing: tuple[str, ...] = ()
+    unprotected: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    environment_own: tuple[str, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    origins: dict[str, str] = {}
+    steps: tuple[Any, ...] = ()
+
+
+def explain(
+    spec: RunSpec,
+    policy: Policy,
+    *,
+    own_uid: bool,
+    limits: tuple[Limit, ...] = (),
+    steps: tuple[Any, ...] = (),
+) -> Explanation:
+    """*policy*, which is that of *spec*, in words."""
+    pieces = policy.view.pieces
+    own = () if policy.workspace is None else environment.OWN
+    return Explanation(
+        command=spec.command,
+        sandbox=policy.level,
+        network=policy.network,
+        everything=policy.workspace is None,
+        own_uid=own_uid,
+        cwd=policy.cwd,
+        workspace=policy.workspace.path if policy.workspace else "",
+        workspace_private=policy.workspace is not None and policy.workspace.private,
+        workspace_why=policy.workspace.why if policy.workspace else "",
+        writable=_shown(pieces, writable=True),
+        readable=_shown(pieces, writable=False),
+        in_memory=tuple(
+            InMemory(piece.path, piece.part.size_bytes)
+            for piece in pieces
+            if isinstance(piece.part, Scratch) and piece.rank < Rank.COVERED
+        ),
+        covered=tuple(
+            Shown(piece.path, piece.why)
+            for piece in pieces
+            if isinstance(piece.part, Cover) or piece.rank is Rank.COVERED
+        ),
+        protected=tuple(
+            Shown(_inside(piece.path, policy), piece.why)
+            for piece in pieces
+            if piece.rank is Rank.PROTECTED
+        ),
+        exposed=tuple(Shown(_inside(path, policy), why) for path, why in policy.exposed),
+        missing=_missing(spec, policy),
+        unprotected=tuple(spec.unprotect),
+        environment=tuple(sorted(set(policy.env) - set(own))),
+        environment_own=own,
+        limits=limits,
+        origins=spec.origins,
+        steps=steps,
+    )
+
+
+def _shown(pieces: tuple[Piece, ...], *, writable: bool) -> tuple[Shown, ...]:
+    return tuple(
+        Shown(piece.path, piece.why)
+        for piece in pieces
+        if isinstance(piece.part, Bind)
+        and piece.writable == writable
+        and not piece.is_pin
+        and piece.rank is not Rank.PROTECTED
+    )
+
+
+def _inside(path: str, policy: Policy) -> str:
+    """*path* as it is called in the workspace, if it lies there."""
+    assert policy.workspace is not None
+    return path.removeprefix(policy.workspace.path.rstrip("/") + "/")
+
+
+def _missing(spec: RunSpec, policy: Policy) -> tuple[str, ...]:
+    if policy.workspace is None or policy.workspace.private:
+        return ()
+    at = policy.workspace.path
+    return tuple(
+        name
+        for name in protected.names(spec.unprotect)
+        if not os.path.lexists(os.path.join(at, name))
+    )
