@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from agentctl_protocol.records import Output
-from agentctl_protocol.report import Call, Limit, Report
+from agentctl_protocol.report import Call, Report
 from agentctl_protocol.vocabulary import Result
 from agentctl_supervisor.cli.durations import show_duration
 from agentctl_supervisor.cli.terminal import clip, line_width, out, out_json, plain, width
