@@ -1,0 +1,28 @@
+"""Die so that the kernel writes one's memory to a file: no core dump, whatever core_pattern is.
+
+Where it names a program, the kernel starts that outside of every sandbox, as root, with what
+was in memory for its input.
+"""
+
+import os
+import resource
+import signal
+
+from attempt import FACTS, Blocked, attempt
+
+
+def dump() -> str:
+    os.chdir(FACTS["workspace"])
+    pid = os.fork()
+    if pid == 0:
+        _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+        os.kill(os.getpid(), signal.SIGQUIT)
+    _, status = os.waitpid(pid, 0)
+    left = [name for name in os.listdir() if "core" in name]
+    if not os.WCOREDUMP(status) and not left:
+        raise Blocked(f"status {status:#x}")
+    return f"status {status:#x}, left {left}"
+
+
+attempt({"quit": dump})

@@ -1,0 +1,141 @@
+"""Group C: the kernel's surface.  What no agent needs of it is not there."""
+
+import fcntl
+import os
+import secrets
+import shutil
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from agentctl_testkit_attack_ipc import left_behind, plant_ipc_objects
+from agentctl_testkit_attack_plant import Plant
+from agentctl_testkit_attacks import (
+    STRICT,
+    AttackRange,
+    Harmless,
+    Probe,
+    attack_files,
+    params,
+)
+from agentctl_testkit_capabilities import Capability, cgroup2_mount
+
+_F_OFD_SETLK: Final = 37
+
+
+def _terminal(plant: Plant) -> Mapping[str, Any]:
+    """A terminal of the caller's."""
+    master, slave = os.openpty()
+    plant.undo.callback(os.close, master)
+    plant.undo.callback(os.close, slave)
+    os.fchown(slave, plant.caller.uid, -1)
+    os.fchmod(slave, 0o600)
+    return {"terminal": os.ttyname(slave)}
+
+
+def _programs_with_privileges(plant: Plant) -> Mapping[str, Any]:
+    """Root's in the caller's workspace: ``id`` setuid, and ``grep`` with CAP_DAC_OVERRIDE."""
+    setuid, capable = plant.workspace / "setuid-id", plant.workspace / "capable-grep"
+    shutil.copyfile(shutil.which("id") or "", setuid)
+    shutil.copyfile(shutil.which("grep") or "", capable)
+    setuid.chmod(0o4755)
+    capable.chmod(0o755)
+    # VFS_CAP_REVISION_2 with the effective bit
+    os.setxattr(capable, "security.capability", struct.pack("<5I", 0x0200_0001, 1 << 1, 0, 0, 0))
+    return {"setuid_program": str(setuid), "capable_program": str(capable)}
+
+
+def _launcher(plant: Plant) -> Mapping[str, Any]:
+    """A program of the caller's that is not in use."""
+    launcher = plant.outside / "launcher"
+    shutil.copyfile("/bin/true", launcher)
+    launcher.chmod(0o755)
+    plant.own(launcher)
+    return {"launcher": str(launcher)}
+
+
+def _cgroup(plant: Plant) -> Mapping[str, Any]:
+    """A cgroup that is delegated to the caller."""
+    root = cgroup2_mount()
+    assert root is not None
+    cgroup = root / f"agentctl-attack-{secrets.token_hex(6)}"
+    cgroup.mkdir()
+    plant.undo.callback(cgroup.rmdir)
+    for path in (cgroup, cgroup / "cgroup.procs"):
+        plant.own(path)
+    return {
+        "cgroup_root": str(root),
+        "cgroup": str(cgroup),
+        "cgroup1_roots": list(_version_1_roots()),
+    }
+
+
+def _version_1_roots() -> Iterator[str]:
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        if after.split()[0] == "cgroup" and before.split()[3] == "/":
+            yield before.split()[4]
+
+
+def _disk(plant: Plant) -> Mapping[str, Any]:
+    """Any disk of the host's."""
+    disks = [p for p in Path("/dev").iterdir() if p.is_block_device() and "loop" not in p.name]
+    return {"disk": str(min(disks, default=""))}
+
+
+def _lock(plant: Plant) -> Mapping[str, Any]:
+    """Locks of two kinds on a file that every run may read."""
+    path = Path("/bin/true").resolve()
+    file = plant.undo.enter_context(path.open("rb"))
+    fcntl.flock(file, fcntl.LOCK_SH)
+    fcntl.fcntl(file, _F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 0, 0))
+    return {"locked": str(path)}
+
+
+_ROUTE: Final = Harmless(
+    "route",
+    "answers about the run's own network namespace, which has nothing but loopback",
+    (STRICT,),
+)
+_ADDRESSES: Final = Harmless(
+    "no_randomize", "of the run's own programs only; debuggers and sanitizers ask for it"
+)
+
+PROBES: Final = (
+    Probe("c01_io_uring"),
+    Probe("c02_user_namespace", needs=(Capability.USER_NAMESPACE,)),
+    Probe("c03_mounts", needs=(Capability.USER_NAMESPACE,)),
+    Probe("c04_bpf", needs=(Capability.ROOT,)),
+    Probe("c04_keyrings"),
+    Probe("c04_machine"),
+    Probe("c04_perf"),
+    Probe("c04_userfaultfd"),
+    Probe("c05_foreign_architecture"),
+    Probe("c06_personality", harmless=(_ADDRESSES,)),
+    Probe("c07_terminal", plant=_terminal),
+    Probe("c08_socket_families", harmless=(_ROUTE,)),
+    Probe("c09_setuid_files", needs=(Capability.ROOT,), plant=_programs_with_privileges),
+    Probe("c10_capabilities"),
+    Probe("c11_memfd_exec", needs=(Capability.USER_NAMESPACE,)),
+    Probe("c12_overwrite_launcher", plant=_launcher),
+    Probe("c13_leaked_descriptors"),
+    Probe("c14_cgroups", needs=(Capability.CGROUP2,), plant=_cgroup),
+    Probe("c15_kernel_settings", needs=(Capability.ROOT,)),
+    Probe("c16_file_locks", plant=_lock),
+    Probe("c16_ipc_objects", plant=plant_ipc_objects, check=left_behind, seen=True),
+    Probe("c17_kernel_memory", needs=(Capability.ROOT,), plant=_disk),
+)
+
+
+@pytest.mark.parametrize("probe", params(PROBES))
+def test_attack_on_the_kernel(probe: Probe, attack_range: AttackRange) -> None:
+    """It works outside, and does not inside; the host is as it was."""
+    attack_range.check(probe)
+
+
+def test_every_attack_on_the_kernel_is_tried() -> None:
+    """A file in the directory that no list names would prove nothing."""
+    assert attack_files("c") == {probe.name for probe in PROBES}
