@@ -14,8 +14,9 @@ import trio
 from agentctl_protocol.records import WorkspaceRecord
 from agentctl_protocol.report import Workspace
 from agentctl_supervisor.run_log import RunLog
+from agentctl_supervisor.workspace.handing_over import BOUNDS
 from agentctl_supervisor.workspace.private_places import remove_private
-from agentctl_supervisor.workspace.survey import GIVE_S, LOOK_S, Survey
+from agentctl_supervisor.workspace.survey import LOOK_S, Survey
 
 _AT_ONCE: Final = 4
 """Looks at the same time: they take the interpreter's lock in turns anyway."""
@@ -59,7 +60,7 @@ class Aftermath:
         look = self._survey.look
         open_files = self._log.fold.open_at_kill
         async with limiter:
-            with trio.move_on_after(_HUNG_S + max(seconds, GIVE_S if uids else 0.0)):
+            with trio.move_on_after(_HUNG_S + max(seconds, BOUNDS.seconds if uids else 0.0)):
                 return await trio.to_thread.run_sync(
                     look,
                     *(uids, seconds, open_files),

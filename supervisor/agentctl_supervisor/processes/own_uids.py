@@ -16,11 +16,17 @@ _SLOT_BITS: Final = 8
 _PID_BITS: Final = 22  # PID_MAX_LIMIT, proc_sys_kernel(5)
 
 
+def uids_of(pid: int) -> range:
+    """All uids that the runs of the supervisor with the number *pid* can have had."""
+    first = _BASE | (pid & ((1 << _PID_BITS) - 1)) << _SLOT_BITS
+    return range(first, first + (1 << _SLOT_BITS))
+
+
 class OwnUids:
     """The uids of one supervisor; *pid* is its own."""
 
     def __init__(self, pid: int) -> None:
-        self._first = _BASE | (pid & ((1 << _PID_BITS) - 1)) << _SLOT_BITS
+        self._first = uids_of(pid).start
         self._free = list(range(1 << _SLOT_BITS))
 
     def take(self) -> int:

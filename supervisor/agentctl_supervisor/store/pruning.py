@@ -7,8 +7,9 @@ left of that is removed by the next one.  No link is followed anywhere.
 
 import contextlib
 import os
-import shutil
+import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from agentctl_protocol.report import Report
@@ -17,6 +18,7 @@ from agentctl_supervisor.store.finished_index import Summary, ended_s
 from agentctl_supervisor.store.run_directory import Home
 
 _GOING: Final = ".pruned-"
+_REMOVE_S: Final = 60.0
 
 
 class Candidate(NamedTuple):
@@ -53,11 +55,22 @@ def chosen(finished: Sequence[Candidate], wanted: Wanted) -> list[Candidate]:
 
 def size_of(home: Home, run_id: str) -> int:
     """Bytes of disk that the files of a run take; 0 if it is gone."""
+    from agentctl_supervisor.workspace.beneath import READ
+    from agentctl_supervisor.workspace.changes import Walk
+
     total = 0
-    with contextlib.suppress(OSError), os.scandir(home.runs_path / run_id) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                total += entry.stat(follow_symlinks=False).st_blocks * 512
+
+    def add(_: int, __: str, found: os.stat_result) -> None:
+        nonlocal total
+        total += found.st_blocks * 512
+
+    with contextlib.suppress(OSError):
+        fd = os.open(home.runs_path / run_id, READ)
+        try:
+            # A private workspace counts, up to its first 100,000 files.
+            Walk(sys.maxsize, on_entry=add).run(fd)
+        finally:
+            os.close(fd)
     return total
 
 
@@ -78,14 +91,12 @@ def remove(home: Home, run_id: str) -> bool:
         going = home.runs_path / f"{_GOING}{run_id}"
         os.rename(directory.path, going)
         # Somebody else's `clean_up` may be at it, too.
-        shutil.rmtree(going, ignore_errors=True)
-        if os.path.lexists(going):
+        if not _remove_tree(going):
             raise StateDirectoryError(
                 f"{run_id}: its files cannot all be removed", f"rm -r {going}"
             )
-    except (OSError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) else "directories nested too deeply"
-        raise StateDirectoryError(f"{run_id} cannot be removed: {why}") from None
+    except OSError as error:
+        raise StateDirectoryError(f"{run_id} cannot be removed: {error.strerror}") from None
     finally:
         directory.unlock()
     return True
@@ -95,7 +106,7 @@ def clean_up(home: Home) -> None:
     """Remove what cut-short prunes left, names of runs that are gone, and their index entries."""
     for name in home.inodes():
         if name.startswith(_GOING):
-            shutil.rmtree(home.runs_path / name, ignore_errors=True)
+            _remove_tree(home.runs_path / name)
     home.forget_names()
     index, there = home.finished, home.inodes()
     index.rewrite([e for e in index.read().values() if there.get(e.id) == e.inode])
@@ -105,3 +116,10 @@ def candidates(home: Home, finished: Iterable[Report | Summary]) -> list[Candida
     """*finished* with their sizes, those that ended first in front."""
     found = [Candidate(run, size_of(home, run.id)) for run in finished]
     return sorted(found, key=lambda one: (ended_s(one.run), one.run.id))
+
+
+def _remove_tree(path: Path) -> bool:
+    """Remove what is at *path*, a private workspace in it too; whether it is gone."""
+    from agentctl_supervisor.workspace.removal import remove_tree
+
+    return remove_tree(path, _REMOVE_S)

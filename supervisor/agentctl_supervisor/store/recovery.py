@@ -5,6 +5,7 @@ done by many at once, again after it was cut short, and on a disk that takes not
 the report is made from the log, and the log decides.
 """
 
+import os
 import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -13,7 +14,7 @@ import msgspec
 
 from agentctl_protocol.records import End, Lost, Observed, Record, Stop, SupervisorRecord
 from agentctl_protocol.report import Processes, Report
-from agentctl_protocol.vocabulary import By
+from agentctl_protocol.vocabulary import By, Sandbox
 from agentctl_supervisor.errors import DamagedRunError, LogFullError, StateDirectoryError
 from agentctl_supervisor.processes import process_tree
 from agentctl_supervisor.store.estimates import estimate
@@ -61,6 +62,7 @@ def recover(directory: RunDirectory) -> Report:
         report = directory.read_report()
         if report is None:
             report = _finish(directory)
+            _settle_files(directory, report)
             try:
                 directory.write_report(report)
             except StateDirectoryError:
@@ -68,6 +70,27 @@ def recover(directory: RunDirectory) -> Report:
         return report
     finally:
         directory.unlock()
+
+
+def _settle_files(directory: RunDirectory, report: Report) -> None:
+    """Do what its supervisor did not come to about the files of a run that is gone."""
+    if report.processes.survivors:
+        return
+    from agentctl_supervisor.workspace.private_places import remove_private
+
+    remove_private(directory.path)
+    if report.sandbox is not Sandbox.STANDARD or os.geteuid() != 0:
+        return
+    fold = _read(directory).fold
+    if fold.created is not None and fold.created.uid == 0:
+        from agentctl_supervisor.processes.own_uids import uids_of
+        from agentctl_supervisor.workspace.handing_over import hand_over
+        from agentctl_supervisor.workspace.roots import roots_of
+
+        # Which of its uids the run had is not written down; its supervisor's other runs are
+        # gone as well.
+        roots = roots_of(report.workspace.path, fold.spec)
+        hand_over(roots, uids_of(fold.created.supervisor.pid))
 
 
 class _Known(NamedTuple):

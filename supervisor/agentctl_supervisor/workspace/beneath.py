@@ -5,9 +5,10 @@ between our look and our use.  In Linux since 5.6; where a filter of system call
 does not let it through, each component is opened by itself, which is slower and as strict.
 """
 
-import ctypes
 import errno
 import os
+import struct
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -18,6 +19,7 @@ _RESOLVE_NO_MAGICLINKS: Final = 0x02
 _RESOLVE_NO_SYMLINKS: Final = 0x04
 _RESOLVE_BENEATH: Final = 0x08
 _NO_LINKS: Final = _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
+_OPEN_HOW: Final = struct.Struct("=QQQ")  # flags, mode, resolve
 _BENEATH: Final = _NO_LINKS | _RESOLVE_BENEATH | _RESOLVE_NO_XDEV
 
 #: Never blocks, not even on a FIFO, and gives nobody a terminal.
@@ -25,16 +27,6 @@ READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY: Final = READ | os.O_DIRECTORY
 #: A handle that neither reads nor writes, so that opening it does nothing to what is there.
 HANDLE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class _OpenHow(ctypes.Structure):
-    """``struct open_how`` of openat2(2)."""
-
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
 
 
 def open_root(path: bytes) -> int:
@@ -75,30 +67,36 @@ def open_beneath(root: int, path: bytes, flags: int) -> int:
 
 
 @cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+def _call() -> Callable[[int, bytes, bytes], int]:
+    """The system call: the descriptor, or the negative number of the error."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def openat2(directory: int, path: bytes, how: bytes) -> int:
+        fd: int = libc.syscall(
+            ctypes.c_long(_SYS_OPENAT2),
+            ctypes.c_long(directory),
+            path,
+            how,
+            ctypes.c_size_t(len(how)),
+        )
+        return fd if fd >= 0 else -ctypes.get_errno()
+
+    return openat2
 
 
 def _openat2(directory: int, path: bytes, flags: int, resolve: int) -> int | None:
     """The descriptor, or None where the call itself is not to be had."""
     if b"\0" in path:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-    how = _OpenHow(flags, 0, resolve)
-    while True:
-        fd: int = _libc().syscall(
-            ctypes.c_long(_SYS_OPENAT2),
-            ctypes.c_long(directory),
-            path,
-            ctypes.byref(how),
-            ctypes.c_size_t(ctypes.sizeof(how)),
-        )
-        if fd >= 0:
-            return fd
-        number = ctypes.get_errno()
-        if number in (errno.ENOSYS, errno.EPERM):
+    how = _OPEN_HOW.pack(flags, 0, resolve)
+    while (fd := _call()(directory, path, how)) < 0:
+        if -fd in (errno.ENOSYS, errno.EPERM):
             return None
-        if number != errno.EINTR:
-            raise OSError(number, os.strerror(number))
+        if -fd != errno.EINTR:
+            raise OSError(-fd, os.strerror(-fd))
+    return fd
 
 
 def _by_component(root: int, path: bytes, flags: int, *, same_device: bool) -> int:

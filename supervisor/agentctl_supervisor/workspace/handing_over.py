@@ -9,16 +9,20 @@ from the check to the change: no name is looked up twice, no link is followed.  
 would make a program run as its new owner are taken off first.
 """
 
-import ctypes
 import os
 import stat
-from collections.abc import Container
+import sys
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from agentctl_supervisor.workspace.beneath import HANDLE
+from agentctl_supervisor.workspace.beneath import HANDLE, open_root
+from agentctl_supervisor.workspace.changes import Bounds, Walk
 
 _AT_EMPTY_PATH: Final = 0x1000
 _DANGEROUS: Final = stat.S_ISUID | stat.S_ISGID
+_NEVER_NS: Final = sys.maxsize
+BOUNDS: Final = Bounds(entries=1_000_000, seconds=5.0)
+"""Of a look that has to find everything of a run, in the time that its end may be held up."""
 
 
 class HandingOver:
@@ -27,13 +31,13 @@ class HandingOver:
     ``given``: how many did; ``refused``: how many could not be given.
     """
 
-    def __init__(self, uids: Container[int], owner: int, group: int) -> None:
+    def __init__(self, uids: Collection[int], owner: int, group: int) -> None:
         self.given = 0
         self.refused = 0
         self._uids = uids
         self._owner = owner
         self._group = group
-        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._chown = _fchownat()
 
     def __repr__(self) -> str:
         return f"<HandingOver to {self._owner}: {self.given} given, {self.refused} refused>"
@@ -65,8 +69,48 @@ class HandingOver:
         except OSError:
             self.refused += 1
             return
-        empty = ctypes.c_char_p(b"")
-        if self._libc.fchownat(handle, empty, self._owner, self._group, _AT_EMPTY_PATH) == 0:
+        if self._chown(handle, b"", self._owner, self._group, _AT_EMPTY_PATH) == 0:
             self.given += 1
         else:
             self.refused += 1
+
+
+def giving(root: int, uids: Collection[int]) -> HandingOver | None:
+    """What hands over beneath the directory *root*; None where there is nothing to hand over."""
+    if not uids:
+        return None
+    owner = os.fstat(root)
+    # What belongs to the run itself has nobody to be given to.
+    return None if owner.st_uid in uids else HandingOver(uids, owner.st_uid, owner.st_gid)
+
+
+def hand_over(roots: Sequence[bytes], uids: Collection[int]) -> bool:
+    """Give what *uids* own beneath *roots* to the owner of each root; whether all of it was.
+
+    Blocks, for 5 seconds a root at most.
+    """
+    complete = True
+    for path in roots:
+        try:
+            root = open_root(path)
+        except OSError:
+            continue  # gone, or no directory
+        try:
+            to_owner = giving(root, uids)
+            if to_owner is not None:
+                walk = Walk(_NEVER_NS, BOUNDS, on_entry=to_owner.on_entry)
+                walk.run(root)
+                complete = complete and not (walk.notes or to_owner.refused)
+        finally:
+            os.close(root)
+    return complete
+
+
+def _fchownat() -> Callable[[int, bytes, int, int, int], int]:
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    libc.fchownat.argtypes = (
+        *(ctypes.c_int, ctypes.c_char_p, ctypes.c_uint, ctypes.c_uint, ctypes.c_int),
+    )
+    return libc.fchownat

@@ -21,14 +21,12 @@ from agentctl_supervisor.workspace.beneath import HANDLE, open_beneath, open_roo
 from agentctl_supervisor.workspace.changes import Bounds, Walk
 from agentctl_supervisor.workspace.clock import Beginning, beginning, is_since, since_ns
 from agentctl_supervisor.workspace.exposure import exposed, protected_now
-from agentctl_supervisor.workspace.handing_over import HandingOver
+from agentctl_supervisor.workspace.handing_over import BOUNDS as GIVE_BOUNDS
+from agentctl_supervisor.workspace.handing_over import giving
 from agentctl_supervisor.workspace.roots import as_text, roots_of
 
 LOOK_S: Final = 0.3
 """How long the look at what may be written to may hold up the end of a run, in seconds."""
-GIVE_S: Final = 5.0
-"""The same, where files have to be given to their owner besides."""
-_GIVE_ENTRIES: Final = 1_000_000
 
 
 class Survey:
@@ -78,7 +76,7 @@ class Survey:
         since = since_ns(self._began)
         bounds = Bounds()
         if uids:
-            bounds, seconds = bounds._replace(entries=_GIVE_ENTRIES), max(seconds, GIVE_S)
+            bounds, seconds = GIVE_BOUNDS, max(seconds, GIVE_BOUNDS.seconds)
         deadline = time.monotonic() + seconds
         changed: list[bytes] = []
         special: list[str] = []
@@ -98,9 +96,9 @@ class Survey:
                     changed.append(path)
                 continue
             try:
-                giving = _giving(root, uids)
+                to_owner = giving(root, uids)
                 bounds = bounds._replace(seconds=max(deadline - time.monotonic(), 0.0))
-                walk = Walk(since, bounds, obeyed, giving.on_entry if giving else None)
+                walk = Walk(since, bounds, obeyed, to_owner.on_entry if to_owner else None)
                 walk.run(root)
                 if number == 0:
                     names = exposed(root, walk.touched, self._protected)
@@ -109,8 +107,8 @@ class Survey:
                 os.close(root)
             where = f"{as_text(path)}: " if number else ""
             notes += [where + note for note in walk.notes]
-            if giving is not None and giving.refused:
-                notes.append(f"{where}{giving.refused} files could not be given to its owner")
+            if to_owner is not None and to_owner.refused:
+                notes.append(f"{where}{to_owner.refused} files could not be given to its owner")
             changed += [prefix + name for name in walk.changed]
             special += [f"{kind} {as_text(prefix + name)}" for kind, name in walk.specials]
             left_out += walk.left_out
@@ -135,14 +133,6 @@ def _protected_now(path: bytes, names: Sequence[str], level: Sandbox | None) -> 
         return protected_now(root, names, level or Sandbox.STRICT)
     finally:
         os.close(root)
-
-
-def _giving(root: int, uids: Collection[int]) -> HandingOver | None:
-    if not uids:
-        return None
-    owner = os.fstat(root)
-    # One that belongs to the run already is nobody's to get it back.
-    return None if owner.st_uid in uids else HandingOver(uids, owner.st_uid, owner.st_gid)
 
 
 def _is_changed_file(path: bytes, error: OSError, since: int) -> bool:

@@ -1,0 +1,86 @@
+"""What is told to people about a run's files.  Pure: reports in, text out.
+
+The names are the agent's: one that could do something to a terminal, or be taken for more
+than one, is shown as Python would write it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from agentctl_protocol.report import Report, Workspace
+from agentctl_supervisor.policy.protected import reason
+
+_NAMES: Final = 5
+_LONGEST: Final = 60
+_AMBIGUOUS: Final = frozenset(" ,'\"\\")
+_REPOSITORY: Final = "/.git/"
+
+
+def facts(report: Report) -> Iterator[tuple[str, str]]:
+    """Labels and texts for the page about *report*."""
+    workspace = report.workspace
+    if not workspace.path:
+        return
+    yield "workspace", name(workspace.path) + (" (its own)" if workspace.private else "")
+    if workspace.open_at_kill:
+        yield "unfinished", f"may be half written: {names(workspace.open_at_kill)}"
+    if workspace.exposed:
+        yield "exposed", f"{_obeyed(workspace)}: look before you go on"
+    if workspace.changed:
+        yield "changed", _changed(workspace)
+    if workspace.special:
+        yield "special", names(workspace.special, _kind_and_name)
+    if workspace.incomplete:
+        yield "not seen", workspace.incomplete
+
+
+def hints(report: Report) -> Iterator[str]:
+    """What whoever ran *report* should know before using what it left, one line each."""
+    workspace = report.workspace
+    if workspace.exposed:
+        yield f"it made or changed {_obeyed(workspace)}: look before you go on"
+    if workspace.open_at_kill:
+        noun = "this was" if len(workspace.open_at_kill) == 1 else "these were"
+        yield (
+            f"{noun} open for writing when it was killed, and may be half written:"
+            f" {names(workspace.open_at_kill)}"
+        )
+
+
+def name(path: str) -> str:
+    """*path* as one word that does nothing to a terminal."""
+    shown = path if len(path) <= _LONGEST else "..." + path[3 - _LONGEST :]
+    if shown.isprintable() and not _AMBIGUOUS.intersection(shown):
+        return shown
+    return repr(shown)
+
+
+def names(paths: Sequence[str], word: Callable[[str], str] = name, left_out: int = 0) -> str:
+    """The first of *paths*, and how many more there are."""
+    text = ", ".join(word(path) for path in paths[:_NAMES])
+    more = max(len(paths) - _NAMES, 0) + left_out
+    return f"{text} and {more} more" if more else text
+
+
+def _changed(workspace: Workspace) -> str:
+    # A directory changes with what is in it: it tells something where nothing else does.
+    files = [path for path in workspace.changed if not path.endswith("/")]
+    if not files:
+        return names([path for path in workspace.changed if path != "./"] or ["./"])
+    count = len(files) + workspace.changed_left_out
+    noun = "file" if count == 1 else "files"
+    return f"{count} {noun}: {names(files, left_out=workspace.changed_left_out)}"
+
+
+def _obeyed(workspace: Workspace) -> str:
+    return names(workspace.exposed, _name_and_reason)
+
+
+def _name_and_reason(path: str) -> str:
+    head, nested, tail = path.rpartition(_REPOSITORY)
+    return f"{name(path)} ({reason('.git/' + tail if nested and head else path)})"
+
+
+def _kind_and_name(special: str) -> str:
+    kind, _, path = special.partition(" ")
+    return f"{kind} {name(path)}"
