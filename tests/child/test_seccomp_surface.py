@@ -188,6 +188,18 @@ CASES: Final = (
     Case(NESTED, "unshare", (NEW["NEWUSER"],), 0),
     Case(NESTED, "clone", (NEW["NEWUSER"] | SIGCHLD, 0, 0, 0, 0), 0),
     Case(NESTED, "setns", (-1, 0), 0),
+    *(
+        case
+        for mode, answer in ((0o4755, errno.EPERM), (0o2755, errno.EPERM), (0o1777, 0))
+        for case in (
+            Case(STRICT, "chmod", (NOWHERE, mode), answer),
+            Case(STRICT, "fchmod", (-1, mode), answer),
+            Case(STRICT, "fchmodat", (-1, NOWHERE, mode), answer),
+            Case(STRICT, "fchmodat2", (-1, NOWHERE, mode, 0), answer),
+            Case(STRICT, "mknod", (NOWHERE, 0o100000 | mode, 0), answer),
+            Case(STRICT, "mknodat", (-1, NOWHERE, 0o100000 | mode, 0), answer),
+        )
+    ),
     Case(STRICT, "personality", (0x40_0000,), errno.EPERM),  # READ_IMPLIES_EXEC
     Case(STRICT, "personality", (0x44_0000,), errno.EPERM),
     Case(STRICT, "personality", (0x10_0000,), errno.EPERM),  # MMAP_PAGE_ZERO

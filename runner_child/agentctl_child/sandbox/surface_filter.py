@@ -39,6 +39,8 @@ _CLONE_NEW: Final = 0x0002_0000 | 0x0200_0000 | 0x7C00_0000
 #: debuggers and sanitizers set.
 _PERSONALITIES: Final = (0xFFFF_FFFF, 0, 8, 0x2_0000, 0x2_0008, 0x4_0000)
 _TERMINAL: Final = (0x5412, 0x541C, 0x5423, 0x541D)
+_S_ISUID: Final = 0o4000
+_S_ISGID: Final = 0o2000
 _O_ACCMODE_AND_TRUNC: Final = 0o3 | 0o1000
 _O_RDONLY_AND_TRUNC: Final = 0o1000
 
@@ -160,6 +162,26 @@ _ATTACK_SURFACE: Final = (
         "TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS",
         (Condition(1, _TERMINAL),),
     ),
+)
+#: What a run makes in its workspace belongs to the caller on the host, who may be root; nosuid
+#: on the run's own mount says nothing there.  That open(2) can set the bits, too, is harmless:
+#: the file is empty, and whoever writes to it without privileges takes them away.
+_SETUID_FILES: Final = tuple(
+    Rule(
+        call,
+        errno.EPERM,
+        "who executes the file on the host gets the caller's rights",
+        "S_ISUID, S_ISGID",
+        (_any_bit(argument, _S_ISUID | _S_ISGID),),
+    )
+    for call, argument in (
+        ("chmod", 1),
+        ("fchmod", 1),
+        ("fchmodat", 2),
+        ("fchmodat2", 2),
+        ("mknod", 1),
+        ("mknodat", 2),
+    )
 )
 _PAIRS: Final = Rule(
     "socketpair",
@@ -332,7 +354,7 @@ def rules(
     ``user_namespaces``: new namespaces may be made, and entered.
     ``truncation``: False where `landlock.restrict` does not cover truncate(2) (ABI < 3).
     """
-    rows = [*_CLONE3, *_MOUNTS, *_MACHINE, *_ATTACK_SURFACE, _PAIRS, _FAMILIES]
+    rows = [*_CLONE3, *_MOUNTS, *_MACHINE, *_ATTACK_SURFACE, *_SETUID_FILES, _PAIRS, _FAMILIES]
     if not user_namespaces:
         rows += _NAMESPACES
     if not unix_sockets:
