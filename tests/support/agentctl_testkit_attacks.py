@@ -483,6 +483,15 @@ def row(probe: Probe, seen: Mapping[tuple[str, str], Outcome]) -> Row:
                 cells[level, caller] = NOT_SHOWN
             else:
                 opened = [h.variant for h in _harmless(probe, f"{level} {caller}")]
-                cells[level, caller] = f"open: {', '.join(opened)}" if opened else "blocked"
-    why = [f"{h.variant}: {h.why}" for h in probe.harmless]
-    return Row(probe.name, probe.promise, cells, "; ".join(why))
+                everything = len(opened) == len(seen[caller, level].variants)
+                which = "all" if everything else ", ".join(opened)
+                cells[level, caller] = f"open: {which}" if opened else "blocked"
+    return Row(probe.name, probe.promise, cells, _why(probe))
+
+
+def _why(probe: Probe) -> str:
+    """The reasons, each once, with the variants that it is for."""
+    variants: dict[str, list[str]] = {}
+    for known in probe.harmless:
+        variants.setdefault(known.why, []).append(known.variant)
+    return "; ".join(f"{', '.join(names)}: {why}" for why, names in variants.items())

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from agentctl_testkit_attack_plant import Plant
-from agentctl_testkit_attacks import STRICT, AttackRange, Probe, attack_files, params
+from agentctl_testkit_attacks import STRICT, AttackRange, Harmless, Probe, attack_files, params
 
 _PROTECTED: Final = {
     ".git/HEAD": "ref: refs/heads/main\n",
@@ -107,6 +107,14 @@ def _remove_deep(plant: Plant) -> Sequence[str]:
     return []
 
 
+_SPECIALS: Final = tuple(
+    Harmless(variant, "the workspace is the run's to fill; the host opens and follows nothing")
+    for variant in (
+        *("symlink", "symlink to a directory", "symlink loop", "fifo", "sparse file"),
+        *("names that are no text", "a path longer than PATH_MAX"),
+    )
+)
+
 PROBES: Final = (
     Probe("a01_read_planted_secret"),
     Probe("a02_write_outside", seen=True),
@@ -114,13 +122,19 @@ PROBES: Final = (
     Probe("a03_read_metadata"),
     Probe("a04_follow_symlink", seen=True),
     Probe("a05_hard_link", seen=True),
-    Probe("a05_planted_hard_link", plant=_hard_link),
+    Probe(
+        "a05_planted_hard_link",
+        plant=_hard_link,
+        harmless=(
+            Harmless("read", "it was in the workspace before, and no run can put one there"),
+        ),
+    ),
     Probe("a06_rename", seen=True),
     Probe("a07_linked_protected_name", plant=_links_for_protected_names, seen=True),
     Probe("a08_spell_it_otherwise"),
     Probe("a09_leave_the_root", plant=_handle),
     Probe("a10_leave_setuid", check=_setuid_files, seen=True),
-    Probe("a10_leave_specials", check=_remove_deep),
+    Probe("a10_leave_specials", check=_remove_deep, harmless=_SPECIALS),
     Probe("a11_fill_memory_file_systems", levels=(STRICT,)),
     Probe("a12_device_nodes"),
     Probe("a12_planted_device", plant=_devices),

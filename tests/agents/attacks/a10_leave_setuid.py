@@ -3,7 +3,7 @@
 import os
 import stat
 
-from attempt import FACTS, Blocked, attempt, syscall
+from attempt import FACTS, Blocked, attempt, only_root, syscall
 
 WORKSPACE = FACTS["workspace"]
 _SYS_FCHMODAT2 = 452
@@ -51,8 +51,10 @@ def by_fchmodat2() -> str:
 
 
 def by_open() -> str:
+    """Empty, it is good for nothing; whoever writes to it without privileges loses the bit."""
+    only_root()
     os.umask(0)
-    os.close(made("open", SETUID))
+    os.write(made("open", SETUID), b"#!/bin/sh\n")
     return proven("open")
 
 
@@ -69,7 +71,7 @@ attempt(
         "fchmod": by_fchmod,
         "fchmodat": by_fchmodat,
         "fchmodat2": by_fchmodat2,
-        "open": by_open,
+        "open, then written": by_open,
         "mknod": by_mknod,
     }
 )
