@@ -103,7 +103,8 @@ def roll_call(tmp_path: Path) -> Iterator[RollCall]:
 def _spec(cast: Cast, level: Level, marker: str, roll_call: RollCall, **more: object) -> RunSpec:
     workspace = str(roll_call.path.parent)
     fields = {"sandbox": level.sandbox, "cwd": workspace, "workspace": workspace}
-    return cast.spec(marker, roll_call, ro=(str(AGENTS),), **{**fields, **more})
+    code = str(AGENTS), str(AGENTS.parents[1] / "examples")
+    return cast.spec(marker, roll_call, ro=code, **{**fields, **more})
 
 
 @more
@@ -182,13 +183,14 @@ class Ground:
 
     home: AgentctlHome
     roll_call: RollCall
-    agents: str
+    agents: Path
 
     def options(self, level: Level) -> tuple[str, ...]:
         """Of ``agentctl run``; the marker reaches the run by name only."""
         passed = (MARKER_VARIABLE, READY_VARIABLE, SECONDS_VARIABLE)
         return (
-            *("--sandbox", level.sandbox, "--ro", self.agents),
+            *("--sandbox", level.sandbox, "--ro", str(self.agents)),
+            *("--ro", str(self.agents.parents[1] / "examples")),
             *("--workspace", str(self.roll_call.path.parent)),
             *(word for name in passed for word in ("--env", name)),
         )
@@ -200,7 +202,7 @@ def _ground(caller: str, installation: Installation | None, tmp_path: Path) -> I
         directory = tmp_path / "workspace"
         directory.mkdir()
         with RollCall(directory) as roll_call:
-            yield Ground(AgentctlHome(tmp_path / "home"), roll_call, str(AGENTS))
+            yield Ground(AgentctlHome(tmp_path / "home"), roll_call, AGENTS)
         return
     assert installation is not None
     directory = installation.directory / secrets.token_hex(4)
@@ -208,7 +210,7 @@ def _ground(caller: str, installation: Installation | None, tmp_path: Path) -> I
     os.chown(directory, 65534, 65534)
     home = OrdinaryHome(installation, installation.directory / secrets.token_hex(4))
     with RollCall(directory) as roll_call:
-        yield Ground(home, roll_call, str(installation.agents))
+        yield Ground(home, roll_call, installation.agents)
 
 
 @hardest
