@@ -15,7 +15,7 @@ from agentctl_protocol.report import Actor, Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Reason, Result
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.cli import standard_io, terminal
+from agentctl_supervisor.cli import standard_io, terminal, workspace_words
 from agentctl_supervisor.cli.live_view import LiveView
 from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.wording import called, summary, wanted_network
@@ -172,6 +172,9 @@ async def _tell_end(
         if report.result is Result.REFUSED or not quiet:
             for line in _last_words(report, at_terminal=output.has_status):
                 await output.say(line)
+        if not quiet:
+            for told in workspace_words.hints(report):
+                await output.say(terminal.labelled("hint", told))
         if hint and not quiet:
             await output.say(terminal.labelled("hint", hint))
 

@@ -9,6 +9,7 @@ from typing import Final
 from agentctl_protocol.records import Output
 from agentctl_protocol.report import Call, Report
 from agentctl_protocol.vocabulary import Result
+from agentctl_supervisor.cli import workspace_words
 from agentctl_supervisor.cli.durations import show_duration
 from agentctl_supervisor.cli.terminal import clip, line_width, out, out_json, plain, width
 from agentctl_supervisor.cli.wording import (
@@ -82,6 +83,7 @@ def _facts(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
     for survivor in report.survivor_list:
         yield "LEFT", f"{survivor.pid} {survivor.command}"
     yield from _products(report)
+    yield from workspace_words.facts(report)
     level = f"{report.sandbox}{_origin(report, 'sandbox')}"
     yield "sandbox", ": ".join(filter(None, (level, ", ".join(report.layers))))
     if report.limits:
