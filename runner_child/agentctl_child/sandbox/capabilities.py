@@ -66,7 +66,12 @@ def limit_bounding(keep: Iterable[int]) -> None:
 
 
 def hold(keep: Iterable[int], *, ambient: bool = False) -> None:
-    """Hold ``keep`` and no other capability; ``ambient`` ones survive an exec without uid 0."""
+    """Hold of ``keep`` what we have, and no other; ``ambient`` ones survive an exec without uid 0.
+
+    What a container has not given to its root cannot be kept, and asking for it is EPERM.
+    """
+    permitted = _permitted()
+    keep = [capability for capability in keep if permitted >> capability & 1]
     mask = sum(1 << capability for capability in keep)
     syscalls.prctl("PR_CAP_AMBIENT", _PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL)
     _set(mask, inheritable=mask if ambient else 0)
@@ -80,10 +85,20 @@ def _header() -> ctypes.Array[ctypes.c_char]:
 
 
 def _effective() -> int:
+    low, _, _, high, _, _ = _get()
+    return low | high << 32
+
+
+def _permitted() -> int:
+    _, low, _, _, high, _ = _get()
+    return low | high << 32
+
+
+def _get() -> tuple[int, ...]:
+    """The words of two struct __user_cap_data_struct: effective, permitted, inheritable."""
     data = ctypes.create_string_buffer(24)
     syscalls.syscall("capget", syscalls.CAPGET, _header(), data)
-    low, _, _, high, _, _ = struct.unpack("=6I", data.raw)
-    return int(low | high << 32)
+    return struct.unpack("=6I", data.raw)
 
 
 def _set(mask: int, inheritable: int) -> None:
