@@ -6,6 +6,7 @@ once the run has finished; or ``{"id": 1, "error": "..."}`` if it could not be s
 end of its input the supervisor ends.
 """
 
+import os
 import sys
 from typing import Any
 
@@ -64,4 +65,6 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    # What a careless program has open, for its children too: no run may get it.
+    os.set_inheritable(os.open("/", os.O_PATH | os.O_DIRECTORY), True)
     trio.run(serve)
