@@ -1,27 +1,38 @@
-"""Landlock: what an agent that shares a pid namespace with its keepers must not reach.
+"""Landlock: a wall around files and processes that needs no privilege, landlock(7).
+
+Two domains are made of it.  `restrict` is the one of strict and standard: every right
+that the kernel's version knows is handled, so all is forbidden but what the rules give.
+`shut_in` is the seal of an agent that shares a pid namespace with its keepers.
 
 A domain of any kind (ABI 1, kernel 5.13) forbids ptrace-like access, such as writing
-``/proc/<pid>/mem``, to processes outside it.  Ours also forbids writing anywhere under
-/sys, where control groups are: whoever owns their files, as a user does those that
-systemd delegates, could freeze its keepers.  From ABI 6 on (kernel 6.12) nothing in the
-domain can signal anything outside it.  Other files, and the network, are left alone.
+``/proc/<pid>/mem``, to processes outside it.  From ABI 6 on (kernel 6.12) nothing in it can
+signal anything outside.  Metadata is left alone: chmod, utime, stat and the like need
+another wall, and so do sockets other than TCP's.
 """
 
 import ctypes
+import errno
 import functools
 import os
+import stat
 import struct
+from collections.abc import Collection, Iterable
 from typing import Final
 
-from agentctl_child.sandbox import syscalls
+from agentctl_child.sandbox import beneath, landlock_rights, syscalls
+from agentctl_child.sandbox.landlock_rights import RIGHTS, Handled
+from agentctl_protocol.vocabulary import Network
 
 _ASK_VERSION: Final = 1
 _FIRST_ABI_WITH_NETWORK: Final = 4
 _FIRST_ABI_WITH_SCOPES: Final = 6
 _SCOPE_SIGNAL: Final = 2
-_WRITE_FILE: Final = 2
 _PATH_BENEATH: Final = 1
 _KEPT_FROM_WRITING: Final = "sys"
+
+
+class NotEnforcedError(OSError):
+    """The kernel has accepted a domain that does not hold."""
 
 
 @functools.cache
@@ -34,50 +45,160 @@ def abi() -> int:
 
 
 def has_signal_scope() -> bool:
-    """Whether `shut_in` forbids signals to the outside here."""
+    """Whether both kinds of domain forbid signals to the outside here."""
     return abi() >= _FIRST_ABI_WITH_SCOPES
 
 
+def covers(right: str) -> bool:
+    """Whether `restrict` covers a right of `landlock_rights` here, such as ``truncate``."""
+    return abi() >= RIGHTS[right].since
+
+
+def restrict(
+    readable: Iterable[bytes],
+    writable: Iterable[bytes],
+    *,
+    network: Network,
+    devices: Iterable[bytes] = (),
+    optional: Collection[bytes] = (),
+) -> tuple[str, ...]:
+    """Let this thread and its future children reach these paths, and what is beneath them, only.
+
+    ``readable``: read, list, execute.  ``writable``: also all kinds of writing, but no new
+    device nodes.  ``devices``: read, write, ioctl; device nodes, or a directory of them.
+    Paths are absolute, and no symbolic link lies on them; those in ``optional`` may be missing.
+    ``network``: NONE forbids TCP; where an empty network namespace is the wall, say HOST.
+
+    Returns words for a report: the version, what else it restricts, and, one by one, what
+    later versions do and this one does not, such as ``landlock without truncate``.
+    Needs no_new_privs; mounts are refused ever after.  Raises OSError: there is no Landlock,
+    or a path is missing, or is a link.
+    """
+    version = abi()
+    if not version:
+        raise OSError(errno.EOPNOTSUPP, "landlock: the kernel has none, or it is switched off")
+    handled = landlock_rights.handled(version, network)
+    given = landlock_rights.grants(version)
+    ruleset = _create(handled, version)
+    try:
+        for paths, rights in (
+            (readable, given.readable),
+            (writable, given.writable),
+            (devices, given.devices),
+        ):
+            for path in paths:
+                _allow(ruleset, path, rights, may_be_missing=path in optional)
+        _enter(ruleset)
+    finally:
+        os.close(ruleset)
+    words = [f"landlock abi {version}"]
+    words += ["landlock scopes"] if handled.scopes else []
+    words += ["landlock tcp"] if handled.tcp else []
+    lacking = landlock_rights.lacking(version, network)
+    return (*words, *(f"landlock without {name}" for name in lacking))
+
+
+def prove(*, closed: bytes | None = None, outsider: int | None = None) -> None:
+    """Try what `restrict` must have forbidden, as a domain cannot be read back.
+
+    ``closed``: an existing file or directory that no rule covers, for reading; what its
+    permissions forbid anyway proves nothing.  ``outsider``: a process of our uid outside the
+    domain; it is sent signal 0, where this version has the scope.
+    Raises NotEnforcedError if it worked; OSError, if it failed for another reason.
+    """
+    if closed is not None:
+        try:
+            os.close(os.open(closed, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY))
+        except PermissionError:
+            pass
+        else:
+            raise NotEnforcedError(errno.EPERM, "landlock: a file out of reach can be opened")
+    if outsider is not None and has_signal_scope():
+        try:
+            os.kill(outsider, 0)
+        except PermissionError:
+            return
+        raise NotEnforcedError(errno.EPERM, "landlock: a process out of reach can be signalled")
+
+
 def shut_in() -> None:
-    """Shut this process and its future children in.  Needs no_new_privs.  Raises OSError."""
-    attribute = _ruleset_attribute()
-    ruleset = syscalls.syscall(
+    """Keep this process and its future children from their keepers.  Needs no_new_privs.
+
+    Forbids signals to the outside (ABI 6), and writing anywhere under /sys, where control
+    groups are: whoever owns their files, as a user does those that systemd delegates, could
+    freeze its keepers.  Other files, and the network, are left alone.  Raises OSError.
+    """
+    version = abi()
+    rights = RIGHTS["write_file"].bit
+    if version >= RIGHTS["refer"].since:
+        # The one right that is refused unless it is given: without it, no rename or link
+        # from one directory to another.
+        rights |= RIGHTS["refer"].bit
+    scopes = _SCOPE_SIGNAL if has_signal_scope() else 0
+    ruleset = _create(Handled(rights, 0, scopes), version)
+    try:
+        # Rules only ever add: everything at the top but /sys.
+        for name in os.listdir(b"/"):
+            if name != _KEPT_FROM_WRITING.encode():
+                _allow_whatever_it_is(ruleset, b"/" + name, rights)
+        _enter(ruleset)
+    finally:
+        os.close(ruleset)
+
+
+def _create(handled: Handled, version: int) -> int:
+    """A new ruleset; its struct landlock_ruleset_attr is only as long as the kernel knows it."""
+    if version >= _FIRST_ABI_WITH_SCOPES:
+        attribute = struct.pack("=3Q", *handled)
+    elif version >= _FIRST_ABI_WITH_NETWORK:
+        attribute = struct.pack("=2Q", *handled[:2])
+    else:
+        attribute = struct.pack("=Q", handled.files)
+    return syscalls.syscall(
         "landlock_create_ruleset",
         syscalls.LANDLOCK_CREATE_RULESET,
         ctypes.create_string_buffer(attribute, len(attribute)),
         len(attribute),
         0,
     )
+
+
+def _enter(ruleset: int) -> None:
+    syscalls.syscall("landlock_restrict_self", syscalls.LANDLOCK_RESTRICT_SELF, ruleset, 0)
+
+
+def _allow(ruleset: int, path: bytes, rights: int, *, may_be_missing: bool) -> None:
     try:
-        # Rules only ever add: everything at the top but /sys.
-        for name in os.listdir("/"):
-            if name != _KEPT_FROM_WRITING:
-                _allow_writing(ruleset, f"/{name}")
-        syscalls.syscall("landlock_restrict_self", syscalls.LANDLOCK_RESTRICT_SELF, ruleset, 0)
-    finally:
-        os.close(ruleset)
+        place = beneath.open_place(path)
+    except FileNotFoundError:
+        if may_be_missing:
+            return
+        raise
+    except OSError as error:
+        raise OSError(error.errno, f"{os.fsdecode(path)}: {error.strerror}") from None
+    _add_rule(ruleset, place, rights, os.fsdecode(path))
 
 
-def _ruleset_attribute() -> bytes:
-    """A struct landlock_ruleset_attr: handled_access_fs, handled_access_net, scoped.
-
-    Only as long as this kernel knows it.
-    """
-    if has_signal_scope():
-        return struct.pack("=3Q", _WRITE_FILE, 0, _SCOPE_SIGNAL)
-    if abi() >= _FIRST_ABI_WITH_NETWORK:
-        return struct.pack("=2Q", _WRITE_FILE, 0)
-    return struct.pack("=Q", _WRITE_FILE)
-
-
-def _allow_writing(ruleset: int, path: str) -> None:
+def _allow_whatever_it_is(ruleset: int, path: bytes, rights: int) -> None:
     try:
-        beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        # Links at the top are the system's own, such as /bin.
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:  # a dangling link, or nothing that we may enter: nothing to write to
         return
+    _add_rule(ruleset, place, rights, os.fsdecode(path))
+
+
+def _add_rule(ruleset: int, place: int, rights: int, path: str) -> None:
+    """Give ``rights`` beneath the descriptor of ``path``, and close it."""
     try:
+        kind = stat.S_IFMT(os.fstat(place).st_mode)
+        if kind == stat.S_IFLNK:
+            # A descriptor of the link itself; the rule would be about that, and give nothing.
+            raise OSError(errno.ELOOP, f"{path}: {os.strerror(errno.ELOOP)}")
+        if kind != stat.S_IFDIR:
+            rights = landlock_rights.of_files(rights)
         # struct landlock_path_beneath_attr is packed: allowed_access, parent_fd.
-        rule = struct.pack("=Qi", _WRITE_FILE, beneath)
+        rule = struct.pack("=Qi", rights, place)
         syscalls.syscall(
             "landlock_add_rule",
             syscalls.LANDLOCK_ADD_RULE,
@@ -87,4 +208,4 @@ def _allow_writing(ruleset: int, path: str) -> None:
             0,
         )
     finally:
-        os.close(beneath)
+        os.close(place)

@@ -1,0 +1,110 @@
+"""What Landlock can restrict, and since when: linux/landlock.h, landlock(7).
+
+A right that a ruleset does not handle is not restricted at all, and one that the kernel does
+not know is an error.  So everything that the running version has is handled, and what it
+lacks is said.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from agentctl_protocol.vocabulary import Network
+
+
+class Right(NamedTuple):
+    """An access right to files.  ``since``: the first ABI that has it.
+
+    ``of_files``: a rule about a file, and not a directory, may carry it.
+    """
+
+    bit: int
+    since: int
+    of_files: bool = False
+
+
+RIGHTS: Final = {
+    "execute": Right(1 << 0, 1, of_files=True),
+    "write_file": Right(1 << 1, 1, of_files=True),
+    "read_file": Right(1 << 2, 1, of_files=True),
+    "read_dir": Right(1 << 3, 1),
+    "remove_dir": Right(1 << 4, 1),
+    "remove_file": Right(1 << 5, 1),
+    "make_char": Right(1 << 6, 1),
+    "make_dir": Right(1 << 7, 1),
+    "make_reg": Right(1 << 8, 1),
+    "make_sock": Right(1 << 9, 1),
+    "make_fifo": Right(1 << 10, 1),
+    "make_block": Right(1 << 11, 1),
+    "make_sym": Right(1 << 12, 1),
+    "refer": Right(1 << 13, 2),
+    "truncate": Right(1 << 14, 3, of_files=True),
+    "ioctl_dev": Right(1 << 15, 5, of_files=True),
+    # connect(2) and sendmsg(2) to socket files of processes outside; Linux 7.1.
+    "resolve_unix": Right(1 << 16, 9, of_files=True),
+}
+_TCP_SINCE: Final = 4
+_SCOPES_SINCE: Final = 6
+_BIND_TCP_AND_CONNECT_TCP: Final = 3
+_SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL: Final = 3
+
+_READABLE: Final = ("execute", "read_file", "read_dir")
+#: Not make_char and make_block: a device node reaches the device behind the file system.
+#: Not ioctl_dev, and not resolve_unix: what a stranger has put there stays a stranger's.
+_WRITABLE: Final = (
+    *_READABLE,
+    *("write_file", "truncate", "remove_dir", "remove_file", "refer"),
+    *("make_dir", "make_reg", "make_sock", "make_fifo", "make_sym"),
+)
+_DEVICES: Final = ("read_file", "read_dir", "write_file", "truncate", "ioctl_dev")
+
+
+class Handled(NamedTuple):
+    """What a ruleset restricts: a struct landlock_ruleset_attr."""
+
+    files: int
+    tcp: int
+    scopes: int
+
+
+class Grants(NamedTuple):
+    """What rules give, as masks of what ABI ``abi`` has."""
+
+    readable: int
+    writable: int
+    devices: int
+
+
+def handled(abi: int, network: Network) -> Handled:
+    """All that this version can restrict; TCP only where there is to be no network."""
+    tcp = _BIND_TCP_AND_CONNECT_TCP if network is Network.NONE and abi >= _TCP_SINCE else 0
+    return Handled(
+        files=_mask(RIGHTS, abi),
+        tcp=tcp,
+        scopes=_SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL if abi >= _SCOPES_SINCE else 0,
+    )
+
+
+def grants(abi: int) -> Grants:
+    """What a readable, a writable and a device's path is given."""
+    return Grants(_mask(_READABLE, abi), _mask(_WRITABLE, abi), _mask(_DEVICES, abi))
+
+
+def of_files(mask: int) -> int:
+    """As much of ``mask`` as a rule about a file may carry; more is EINVAL."""
+    return mask & sum(right.bit for right in RIGHTS.values() if right.of_files)
+
+
+def lacking(abi: int, network: Network) -> tuple[str, ...]:
+    """What later versions restrict and this one cannot, in the order of their coming.
+
+    ``refer`` is not among them: without it, a file never changes its directory.
+    """
+    missing = [(right.since, name) for name, right in RIGHTS.items() if name != "refer"]
+    if network is Network.NONE:
+        missing.append((_TCP_SINCE, "tcp"))
+    missing.append((_SCOPES_SINCE, "scopes"))
+    return tuple(name for since, name in sorted(missing) if since > abi)
+
+
+def _mask(names: Iterable[str], abi: int) -> int:
+    return sum(RIGHTS[name].bit for name in names if RIGHTS[name].since <= abi)
