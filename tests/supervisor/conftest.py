@@ -1,0 +1,16 @@
+"""Fixtures for tests of the supervisor's parts."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def shallow_afterwards(tmp_path: Path) -> Iterator[Path]:
+    """A directory whose nesting may go beyond what Python's own tools can remove."""
+    directory = tmp_path / "deep"
+    directory.mkdir()
+    yield directory
+    subprocess.run(["rm", "-rf", directory], check=True)
