@@ -24,8 +24,6 @@ held.append(open("read"))  # noqa: SIM115
 os.mkfifo("pipe")
 held.append(open("pipe", "r+b", buffering=0))  # noqa: SIM115
 with open("childs", "w") as file:
-    child = subprocess.Popen(
-        [sys.executable, "-S", "-c", "import time; time.sleep(60)"], stdout=file
-    )
+    child = subprocess.Popen(["sleep", "60"], stdout=file)
 print("up", flush=True)
 time.sleep(60)
