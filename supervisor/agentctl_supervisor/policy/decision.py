@@ -290,9 +290,9 @@ class _Confined:
     def _home_inside(self) -> str:
         """Where its home is at strict: where the caller's is, if a directory can be put there."""
         home = self._places.home
-        if home == "/" or self._places.why_no_workspace(home) == "the system's":
+        if not os.path.isdir(home) or self._places.why_no_workspace(home) == "the system's":
             return _OWN_HOME
-        return _OWN_HOME if is_beneath(home, self._workspace.path) else home
+        return home
 
     def _own_parts(self) -> None:
         uid, gid = self._ground.uid, self._ground.gid
@@ -313,6 +313,9 @@ class _Confined:
             parts.append((Text(os.fsencode(system_view.HOSTS), accounts.HOSTS), "its own loopback"))
         else:
             self._gathered.show(system_view.HOSTS, "the network", Rank.SEEN, mapped=False)
+        # The paths that a person writes, where they lead through links.
+        for path in (self._ground.here, self._ground.environ.get("HOME", "")):
+            parts += [(link, "a link on the way") for link in _links(path)]
         for part, why in parts:
             self._gathered.put(Piece(part, why, Rank.SCRATCH))
 
@@ -336,6 +339,14 @@ class _Confined:
                     "--workspace DIR without it, or --sandbox strict",
                 )
             self._exposed.append((piece.path, "standard cannot protect it"))
+
+
+def _links(path: str) -> list[Link]:
+    try:
+        links = follow(path).links if path.startswith("/") else ()
+    except OSError:
+        return []
+    return [Link(os.fsencode(place), os.fsencode(target)) for place, target in links]
 
 
 def _entries(variable: str) -> list[str]:
