@@ -13,7 +13,7 @@ The contract of an attack
        that it is `Impossible` there: nothing is taken for blocked that was never seen open.
     2. *Inside*, at each level of the probe and for each caller (root, and an ordinary user),
        no variant may work, but for those in `Probe.harmless`, which must, or else are stale.
-       What standard cannot stop is there as a `limit_of_standard`; strict has no such thing.
+       What standard cannot stop is there as one of `limits_of_standard`; strict has no such thing.
     3. On the host's side, `Plant.harm` must find all as it was planted, whatever the attack
        says of itself; and nothing that was secret may stand in its output.
 
@@ -77,11 +77,12 @@ class Harmless:
     harms: bool = False
 
 
-def limit_of_standard(
-    variant: str, why: str, callers: tuple[str, ...] = (ROOT, USER), *, harms: bool = False
-) -> Harmless:
-    """A variant that standard cannot stop, harmless or not: the reason to prefer strict."""
-    return Harmless(variant, f"a limit of standard: {why}", (STANDARD,), callers, harms)
+def limits_of_standard(
+    why: str, *variants: str, callers: tuple[str, ...] = (ROOT, USER), harms: bool = False
+) -> tuple[Harmless, ...]:
+    """Variants that standard cannot stop, harmless or not: a reason to prefer strict."""
+    why = f"a limit of standard: {why}"
+    return tuple(Harmless(name, why, (STANDARD,), callers, harms) for name in variants)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,18 @@ from typing import Any, Final
 import pytest
 
 from agentctl_testkit_attack_plant import Plant
-from agentctl_testkit_attacks import STRICT, AttackRange, Harmless, Probe, attack_files, params
+from agentctl_testkit_attacks import (
+    ROOT,
+    STANDARD,
+    STRICT,
+    USER,
+    AttackRange,
+    Harmless,
+    Probe,
+    attack_files,
+    limits_of_standard,
+    params,
+)
 
 _PROTECTED: Final = {
     ".git/HEAD": "ref: refs/heads/main\n",
@@ -115,11 +126,49 @@ _SPECIALS: Final = tuple(
     )
 )
 
+_METADATA: Final = "Landlock has no right for metadata"
+_NO_EXCEPTIONS: Final = (
+    "Landlock takes nothing out of a directory that is given; the report says what was exposed"
+)
+_CHANGES_OF_NAMES: Final = (
+    *("new hook", "old hook", ".git/config", ".git/config, replaced", ".git/config, exchanged"),
+    *(".git/config, linked", ".bashrc", ".bashrc, removed", ".vscode/tasks.json"),
+    *(".claude/settings.json", ".mcp.json", "hooks, renamed", ".git, renamed"),
+)
+
 PROBES: Final = (
     Probe("a01_read_planted_secret"),
     Probe("a02_write_outside", seen=True),
-    Probe("a03_change_metadata", seen=True),
-    Probe("a03_read_metadata"),
+    Probe(
+        "a03_change_metadata",
+        seen=True,
+        harmless=(
+            *limits_of_standard(
+                f"{_METADATA}; it reaches what belongs to the user",
+                *("chmod", "fchmodat", "chmod of a descriptor", "chgrp", "utime"),
+                "chmod of the directory",
+                callers=(USER,),
+                harms=True,
+            ),
+            *limits_of_standard(
+                f"{_METADATA}; it reaches what the user may write to, as root every file",
+                "touch",
+                harms=True,
+            ),
+        ),
+    ),
+    Probe(
+        "a03_read_metadata",
+        harmless=(
+            *limits_of_standard(
+                f"{_METADATA}; content is not to be had",
+                *("stat", "O_PATH", "chdir", "listxattr", "statvfs"),
+            ),
+            *limits_of_standard(
+                f"{_METADATA}; content is not to be had", "access", callers=(USER,)
+            ),
+        ),
+    ),
     Probe("a04_follow_symlink", seen=True),
     Probe("a05_hard_link", seen=True),
     Probe(
@@ -137,9 +186,32 @@ PROBES: Final = (
     Probe("a10_leave_specials", check=_remove_deep, harmless=_SPECIALS),
     Probe("a11_fill_memory_file_systems", levels=(STRICT,)),
     Probe("a12_device_nodes"),
-    Probe("a12_planted_device", plant=_devices),
-    Probe("a13_protected_names", plant=_repository, check=_changed_names, seen=True),
-    Probe("a14_watch_outside"),
+    Probe(
+        "a12_planted_device",
+        plant=_devices,
+        harmless=(
+            Harmless(
+                "character",
+                "it was in the workspace before, and no run can make one",
+                (STANDARD,),
+                (ROOT,),
+            ),
+        ),
+    ),
+    Probe(
+        "a13_protected_names",
+        plant=_repository,
+        check=_changed_names,
+        seen=True,
+        harmless=(
+            *limits_of_standard(_NO_EXCEPTIONS, *_CHANGES_OF_NAMES, harms=True),
+            *limits_of_standard(_NO_EXCEPTIONS, "old hook's mode", callers=(USER,)),
+        ),
+    ),
+    Probe(
+        "a14_watch_outside",
+        harmless=limits_of_standard("Landlock has no right for being told of changes", "inotify"),
+    ),
     Probe("a15_own_code", plant=_own_code),
 )
 

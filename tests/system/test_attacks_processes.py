@@ -4,14 +4,39 @@ from typing import Final
 
 import pytest
 
-from agentctl_testkit_attacks import AttackRange, Probe, attack_files, params
+from agentctl_testkit_attacks import (
+    USER,
+    AttackRange,
+    Probe,
+    attack_files,
+    limits_of_standard,
+    params,
+)
 from agentctl_testkit_capabilities import Capability
 
 PROBES: Final = (
-    Probe("b01_look_at_processes"),
+    Probe(
+        "b01_look_at_processes",
+        harmless=limits_of_standard(
+            "without a pid namespace /proc is the host's, and Landlock sees to memory, environment"
+            " and files only",
+            *("listdir", "status", "stat", "cmdline", "pidfd_open"),
+            harms=True,
+        ),
+    ),
     Probe("b02_signal_processes", seen=True),
     Probe("b03_trace_processes", needs=(Capability.YAMA_OFF,)),
-    Probe("b04_limit_and_schedule", seen=True),
+    Probe(
+        "b04_limit_and_schedule",
+        seen=True,
+        harmless=limits_of_standard(
+            "without a pid namespace the user's processes can be made slower; programs need these"
+            " calls for their own threads",
+            *("setpriority", "sched_setaffinity", "sched_setscheduler", "ioprio_set"),
+            callers=(USER,),
+            harms=True,
+        ),
+    ),
     Probe("b05_enter_namespaces"),
 )
 

@@ -5,12 +5,34 @@ from typing import Final
 import pytest
 
 from agentctl_testkit_attack_plant import Plant
-from agentctl_testkit_attacks import AttackRange, Probe, attack_files, params
+from agentctl_testkit_attacks import (
+    USER,
+    AttackRange,
+    Probe,
+    attack_files,
+    limits_of_standard,
+    params,
+)
 
+_NO_PID_NAMESPACE: Final = (
+    "without a pid namespace every user of the machine sees every command line"
+)
 PROBES: Final = (
-    Probe("f01_inherited_secrets"),
+    Probe(
+        "f01_inherited_secrets",
+        harmless=limits_of_standard(_NO_PID_NAMESPACE, "command lines", harms=True),
+    ),
     Probe("f02_state_directory", plant=Plant.beside),
-    Probe("f05_other_run", plant=Plant.beside),
+    Probe(
+        "f05_other_run",
+        plant=Plant.beside,
+        harmless=(
+            *limits_of_standard(_NO_PID_NAMESPACE, "listdir"),
+            *limits_of_standard(
+                "without a pid namespace it can be made slower", "setpriority", callers=(USER,)
+            ),
+        ),
+    ),
 )
 
 
