@@ -32,8 +32,9 @@ def open_beneath(directory: int, path: bytes) -> int:
 
 
 def _open(directory: int, path: bytes, flags: int, resolve: int) -> int:
-    # struct open_how: flags, mode, resolve.
-    how = struct.pack("=3Q", flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, resolve)
+    # struct open_how: flags, mode, resolve.  Not O_NOFOLLOW: with O_PATH, it would make a
+    # descriptor of a link at the end of the path, and no error.
+    how = struct.pack("=3Q", flags | os.O_CLOEXEC, 0, resolve)
     for left in reversed(range(_TRIES)):
         try:
             return syscalls.syscall("openat2", syscalls.OPENAT2, directory, path, how, len(how))

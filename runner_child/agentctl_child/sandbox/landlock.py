@@ -176,7 +176,7 @@ def _allow(ruleset: int, path: bytes, rights: int, *, may_be_missing: bool) -> N
         raise
     except OSError as error:
         raise OSError(error.errno, f"{os.fsdecode(path)}: {error.strerror}") from None
-    _add_rule(ruleset, place, rights, os.fsdecode(path))
+    _add_rule(ruleset, place, rights)
 
 
 def _allow_whatever_it_is(ruleset: int, path: bytes, rights: int) -> None:
@@ -185,17 +185,13 @@ def _allow_whatever_it_is(ruleset: int, path: bytes, rights: int) -> None:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:  # a dangling link, or nothing that we may enter: nothing to write to
         return
-    _add_rule(ruleset, place, rights, os.fsdecode(path))
+    _add_rule(ruleset, place, rights)
 
 
-def _add_rule(ruleset: int, place: int, rights: int, path: str) -> None:
-    """Give ``rights`` beneath the descriptor of ``path``, and close it."""
+def _add_rule(ruleset: int, place: int, rights: int) -> None:
+    """Give ``rights`` beneath the descriptor, and close it."""
     try:
-        kind = stat.S_IFMT(os.fstat(place).st_mode)
-        if kind == stat.S_IFLNK:
-            # A descriptor of the link itself; the rule would be about that, and give nothing.
-            raise OSError(errno.ELOOP, f"{path}: {os.strerror(errno.ELOOP)}")
-        if kind != stat.S_IFDIR:
+        if not stat.S_ISDIR(os.fstat(place).st_mode):
             rights = landlock_rights.of_files(rights)
         # struct landlock_path_beneath_attr is packed: allowed_access, parent_fd.
         rule = struct.pack("=Qi", rights, place)
