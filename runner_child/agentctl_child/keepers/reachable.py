@@ -31,7 +31,8 @@ class Reach(NamedTuple):
 def reach_of(level: Sandbox, view: Sequence[Part]) -> Reach:
     """What a run at a level may reach of its view.  Pure."""
     binds = [part for part in view if isinstance(part, Bind)]
-    devices = (*_DEVICES, *_TERMINALS, *(part.path for part in binds if part.device))
+    given = (part.path for part in binds if part.device and part.path != _CANARY)
+    devices = (*_DEVICES, *_TERMINALS, *given)
     optional = frozenset((*devices, *(part.path for part in binds if part.optional)))
     writable = [part.path for part in binds if part.writable and not part.device]
     if level is Sandbox.STRICT:
