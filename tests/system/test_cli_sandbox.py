@@ -1,0 +1,304 @@
+"""What ``agentctl run`` gives a run at strict, for root and for an ordinary user."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentctl_testkit_audit import audit
+from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit_ordinary import Installation, installed
+from agentctl_testkit_sandbox import Sandboxed, sandboxed
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    with installed() as installation:
+        yield installation
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("root", marks=needs(Capability.ROOT, Capability.PID_NAMESPACE)),
+        pytest.param("user", marks=needs(Capability.ORDINARY_PYTHON, Capability.USER_NAMESPACE)),
+    ]
+)
+def caller(request: pytest.FixtureRequest) -> Iterator[Sandboxed]:
+    wanted = request.getfixturevalue("installation") if request.param == "user" else None
+    with sandboxed(wanted) as caller:
+        yield caller
+        assert audit(caller.directory) == []
+
+
+def test_a_program_runs_in_the_current_directory(caller: Sandboxed) -> None:
+    """What it writes there is there afterwards, and its caller's."""
+    done = caller.shell("pwd; echo it > made; ls -ln made | cut -d' ' -f3; id -u")
+    directory, owner, uid = done.out.split()
+    assert (done.code, done.err) == (0, "")
+    assert directory == str(caller.workspace)
+    assert owner == uid
+    found = (caller.workspace / "made").stat()
+    assert (found.st_uid, found.st_gid) == (caller.uid, caller.uid)
+
+
+def test_it_sees_nothing_that_it_was_not_given(caller: Sandboxed) -> None:
+    """Not its caller's home, not another directory of /tmp, not a variable."""
+    caller.make("secret", "word")
+    (Path("/tmp") / f"{caller.directory.name}-other").touch()
+    done = caller.run(
+        *("run", "--sandbox", "strict", "--", "sh", "-c"),
+        "cat ../secret; ls /tmp/*-other; env; ls -A ~",
+        environment={"TOKEN": "word"},
+    )
+    (Path("/tmp") / f"{caller.directory.name}-other").unlink()
+    assert "word" not in done.out
+    assert f"HOME={caller.directory}" in done.out
+    assert f"PWD={caller.workspace}" in done.out
+    assert "TMPDIR=/tmp" in done.out
+    assert done.out.splitlines()[-1] == "workspace"
+
+
+def test_variables_are_passed_by_name(caller: Sandboxed) -> None:
+    """With the caller's value, or with one that is given; the record of the run has neither."""
+    done = caller.run(
+        *("run", "--sandbox", "strict", "--env", "TOKEN", "--env", "MODE=quick", "--name", "x"),
+        *("--", "sh", "-c", "echo $TOKEN $MODE"),
+        environment={"TOKEN": "s3cret"},
+    )
+    assert done.out == "s3cret quick\n"
+    (kept,) = [path.read_text() for path in (caller.home.root / "runs").glob("*/spec")]
+    assert "TOKEN" in kept
+    assert "s3cret" not in kept
+    assert "quick" not in kept
+    again = caller.run("rerun", "x", environment={"TOKEN": "newer", "MODE": "slow"})
+    assert again.out == "newer slow\n"
+    warned = caller.run("rerun", "x", environment={"TOKEN": "newer"})
+    assert warned.err.startswith("warning: not set here, but for x they were: MODE")
+
+
+def test_home_and_tmp_are_its_own(caller: Sandboxed) -> None:
+    """It may fill them, and nothing of it reaches the host."""
+    done = caller.shell("echo a > ~/left && echo b > /tmp/left && echo c > /var/tmp/left")
+    assert done.code == 0, done.err
+    assert not (caller.directory / "left").exists()
+    assert not Path("/tmp/left").exists()
+
+
+def test_a_home_directory_is_no_workspace(caller: Sandboxed) -> None:
+    """It gets a fresh one, is told so, and finds its program from there."""
+    caller.make("hello.py", "import os; print(os.getcwd()); open('made', 'w').write('x')")
+    words = ("run", "--sandbox", "strict", "--name", "x", "--", "python3", "hello.py")
+    done = caller.run(*words, cwd=caller.directory)
+    assert done.code == 0, done.err
+    fresh = Path(done.out.strip())
+    assert fresh.parent.parent == caller.home.root / "runs"
+    told = f"agentctl: {caller.directory} is a home directory; the run has a fresh workspace:"
+    assert done.err == f"{told}\n  {fresh}\n"
+    assert (fresh / "made").read_text() == "x"
+    workspace = caller.run("show", "x", "-o", "json").json()["workspace"]
+    assert (workspace["path"], workspace["private"]) == (str(fresh), True)
+    assert caller.run(words[0], "-q", *words[1:], cwd=caller.directory).err == ""
+
+
+def test_more_can_be_given_by_name(caller: Sandboxed) -> None:
+    """``--ro`` to read, ``--rw`` also to write; a closed directory is as good as an open one."""
+    data = caller.make("data", mode=0o700)
+    caller.make("data/file", "content", mode=0o600)
+    script = f"cat {data}/file; echo more > {data}/made"
+    done = caller.shell(script, "--ro", str(data))
+    assert done.out == "content"
+    assert not (data / "made").exists()
+    done = caller.shell(script, "--rw", "../data")
+    assert (done.out, done.code) == ("content", 0)
+    assert (data / "made").stat().st_uid == caller.uid
+    assert caller.shell(script).out == ""
+
+
+def test_protected_names_cannot_be_changed(caller: Sandboxed) -> None:
+    """Nor moved away with what they lie in; what is beside them can."""
+    hook = caller.make("workspace/.git/hooks/pre-commit", "#!/bin/sh\n", mode=0o755)
+    caller.make("workspace/.git/config", "[core]\n")
+    caller.make("workspace/.vscode/tasks.json", "{}")
+    before = sorted(caller.workspace.rglob("*"))
+    for attack in (
+        "echo evil >> .git/hooks/pre-commit",
+        "rm -f .git/hooks/pre-commit",
+        "echo evil > .git/hooks/post-commit",
+        "mv .git/hooks .git/x",
+        "mv .git elsewhere",
+        "echo evil > .git/new && mv .git/new .git/config",
+        "rm -rf .vscode",
+        "chmod 777 .git/hooks",
+    ):
+        assert caller.shell(attack).code != 0, attack
+    assert hook.read_text() == "#!/bin/sh\n"
+    (caller.workspace / ".git/new").unlink()
+    assert (
+        caller.shell("echo x > .git/index && echo x > README && mkdir d && mv README d").code == 0
+    )
+    for made in (".git/index", "d/README", "d"):
+        path = caller.workspace / made
+        path.rmdir() if path.is_dir() else path.unlink()
+    # No stub of a name that is not there.
+    assert sorted(caller.workspace.rglob("*")) == before
+
+
+def test_a_protected_name_is_opened_by_name(caller: Sandboxed) -> None:
+    """Only that one."""
+    hook = caller.make("workspace/.git/hooks/pre-commit", "old\n")
+    caller.make("workspace/.git/config", "old\n")
+    done = caller.shell(
+        "echo new > .git/hooks/pre-commit; echo new > .git/config", "--unprotect", ".git/hooks"
+    )
+    assert done.code != 0
+    assert hook.read_text() == "new\n"
+    assert (caller.workspace / ".git/config").read_text() == "old\n"
+
+
+def test_its_own_code_is_read_only(caller: Sandboxed) -> None:
+    """A program, a script, a function: also in the workspace."""
+    attack = "import sys; open(sys.argv[1] if sys.argv[1:] else __file__, 'a').write('#')"
+    script = caller.make("workspace/agent.py", attack)
+    program = caller.make("workspace/agent.sh", "#!/bin/sh\necho '#' >> agent.sh\n", mode=0o755)
+    caller.make("workspace/pkg/__init__.py", "")
+    module = caller.make(
+        "workspace/pkg/mod.py", "def f():\n    with open(__file__, 'a') as file: file.write('#')\n"
+    )
+    before = [path.read_text() for path in (script, program, module)]
+    strict = ("run", "--sandbox", "strict")
+    for words in (
+        (*strict, "--", "python3", "agent.py"),
+        (*strict, "--", "./agent.sh"),
+        (*strict, "pkg.mod:f"),
+        (*strict, "pkg/mod.py:f"),
+    ):
+        done = caller.run(*words)
+        assert done.code != 0, words
+        assert "Read-only" in done.err, words
+    assert [path.read_text() for path in (script, program, module)] == before
+
+
+def test_state_in_the_workspace_is_hidden(caller: Sandboxed) -> None:
+    """A run neither reads the records of runs nor reaches its supervisor's socket."""
+    state = caller.make("workspace/deep/state", mode=0o700)
+    there = {"AGENTCTL_HOME": str(state)}
+    done = caller.run(
+        *("run", "--sandbox", "strict", "--", "sh", "-c"),
+        "ls -A deep/state; echo x > deep/state/made; mv deep other",
+        environment=there,
+    )
+    assert done.out == ""
+    assert done.code != 0
+    assert not (state / "made").exists()
+    assert (state / "runs").is_dir()
+
+
+def test_an_interpreter_in_the_workspace_is_read_only(installation: Installation) -> None:
+    """Whoever changes it, or agentctl in it, is the next supervisor."""
+    with sandboxed(installation) as caller:
+        theirs = installation.directory / "venv"
+        inside = [theirs, theirs / "bin", *theirs.glob("lib/*/site-packages/agentctl_supervisor")]
+        assert len(inside) == 3
+        for path in inside:
+            os.chown(path, caller.uid, caller.uid)
+        os.chown(installation.directory, caller.uid, caller.uid)
+        script = " && ".join(f"test ! -w {path}" for path in inside)
+        done = caller.run(
+            *("run", "--sandbox", "strict", "--", "sh", "-c", f"test -w . && {script}"),
+            cwd=installation.directory,
+            environment={"HOME": "/nonexistent"},
+        )
+        assert done.code == 0, done.err
+        done = caller.run(*("run", "--sandbox", "strict", "--workspace", str(theirs), "--", "true"))
+        assert done.code == 2
+        assert "is agentctl's own, or its interpreter's" in done.err
+
+
+test_an_interpreter_in_the_workspace_is_read_only = needs(
+    Capability.ORDINARY_PYTHON, Capability.USER_NAMESPACE
+)(test_an_interpreter_in_the_workspace_is_read_only)
+
+
+def test_there_is_no_network_but_by_name(caller: Sandboxed) -> None:
+    """A run that failed of that is told how it would get one."""
+    code = "import socket; socket.create_connection(('127.0.0.1', {}), 5).sendall(b'hi')"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        words = ("--", "python3", "-c", code.format(server.getsockname()[1]))
+        done = caller.run("run", "--sandbox", "strict", *words)
+        assert done.code == 1
+        assert (
+            done.err.splitlines()[-1] == "hint: the run had no network; --net host gives it yours"
+        )
+        assert "without a network" in done.err
+        done = caller.run("run", "--sandbox", "strict", "--net", "host", "--name", "x", *words)
+        assert (done.code, done.err) == (0, "")
+        with server.accept()[0] as connection:
+            assert connection.recv(2) == b"hi"
+    assert caller.run("show", "x", "-o", "json").json()["network"] == "host"
+
+
+def test_a_failure_of_another_kind_gets_no_hint(caller: Sandboxed) -> None:
+    """Only the word that there was no network."""
+    done = caller.shell("exit 3")
+    assert (done.code, len(done.err.splitlines())) == (3, 1)
+    assert "failed (exit 3)" in done.err
+    assert "without a network" in done.err
+    assert caller.run("run", "-q", "--sandbox", "strict", "--", "false").err == ""
+
+
+def test_a_workspace_elsewhere(caller: Sandboxed) -> None:
+    """It begins there, and finds the script that was named from here."""
+    caller.make("workspace/agent.py", "import os; print(os.getcwd(), os.path.isabs(__file__))")
+    other = caller.make("other")
+    done = caller.run(
+        *("run", "--sandbox", "strict", "--workspace", "../other", "--", "python3", "agent.py")
+    )
+    assert done.out == f"{other} True\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--workspace", "/"], "is the whole machine"),
+        (["--workspace", "missing"], "is not there"),
+        (["--workspace", "file"], "is not a directory"),
+        (["--workspace", ".."], "is a home directory"),
+        (["--workspace", "/usr/lib"], "is the system's"),
+        (["--ro", "missing"], "No such file or directory"),
+        (["--ro", "/"], "is too much"),
+        (["--rw", ".."], "is too much"),
+        (["--rw", "../state/runs"], "is where agentctl keeps its state"),
+        (["--ro", "/dev/null"], "the run has a /dev of its own"),
+        (["--ro", "socket"], "neither a file nor a directory"),
+        (["--ro", "fifo"], "neither a file nor a directory"),
+        (["--ro", "."], "is to be writable and read-only at once"),
+        (["--rw", "file", "--ro", "file"], "is to be writable and read-only at once"),
+        (["--unprotect", ".git/hook"], "nothing protected is called"),
+        (["--env", "NOT_SET_ANYWHERE"], "there is no variable"),
+        (["--env", "=x"], "not a variable"),
+        (["--net", "hots"], "no such network"),
+        (["--sandbox", "stict"], "no such sandbox level"),
+        (["--sandbox", "basic", "--net", "none"], "no wall"),
+        (["--sandbox", "none", "--rw", "/srv"], "means nothing at none"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_given_is_a_usage_error(
+    caller: Sandboxed, options: list[str], told: str
+) -> None:
+    """One line, a hint, exit code 2: for ``--explain`` as for a run, and no run is kept."""
+    caller.make("workspace/file", "")
+    os.mkfifo(caller.workspace / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(caller.workspace / "socket"))
+    caller.run("run", "--sandbox", "strict", "--", "true")  # there is a state directory
+    kept = len(list((caller.home.root / "runs").iterdir()))
+    level = [] if "--sandbox" in options else ["--sandbox", "strict"]
+    for more in ([], ["--explain"]):
+        done = caller.run("run", *more, *level, *options, "--", "true")
+        assert done.code == 2, done
+        assert [line.partition(":")[0] for line in done.err.splitlines()] == ["error", "hint"]
+        assert told in done.err
+    assert len(list((caller.home.root / "runs").iterdir())) == kept
