@@ -26,7 +26,7 @@ class ConditionError(SpecError):
         where = f" (character {at + 1})" if at >= 0 else ""
         super().__init__(text + where, hint)
         self.at = at
-        self.excerpt = excerpt(source, at) if at >= 0 else ()
+        self.excerpt: tuple[str, ...] = excerpt(source, at) if at >= 0 else ()
 
 
 def excerpt(source: str, at: int) -> tuple[str, str]:
