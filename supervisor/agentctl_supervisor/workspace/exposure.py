@@ -5,50 +5,105 @@ the host; at ``standard`` none can, because Landlock rules never subtract.  So a
 made or changed them, and a person should look before going on.
 """
 
+import enum
+import errno
 import os
 import stat
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from agentctl_protocol.vocabulary import Sandbox
-from agentctl_supervisor.policy.protected import CONFIGURATION
+from agentctl_supervisor.policy import protected
 from agentctl_supervisor.workspace.artifacts import read_small
+from agentctl_supervisor.workspace.beneath import HANDLE, open_beneath, open_root
+from agentctl_supervisor.workspace.roots import relative_to
 
 _SETTINGS: Final = b"agentctl"
 _MAX_SETTINGS: Final = 1 << 20
 _MOST: Final = 100
 
 
-def protected_now(root: int, names: Iterable[str], level: Sandbox) -> frozenset[bytes]:
-    """Those of *names* that a run at *level* which begins now cannot change."""
-    if level is not Sandbox.STRICT:
-        return frozenset()
-    return frozenset(
-        os.fsencode(name)
-        for name in names
-        if _exists(root, name) and (name != CONFIGURATION or _has_settings(root))
+class Names(NamedTuple):
+    """The protected names of a workspace as a run begins.
+
+    ``obeyed``: whatever is changed under these counts.  ``protected``: those that the run
+    cannot change.  ``linked``: where a name is a link, or behind one, what it means in the
+    workspace; nothing is mounted on links, so that the run can change it.
+    """
+
+    obeyed: frozenset[bytes] = frozenset()
+    protected: frozenset[bytes] = frozenset()
+    linked: Mapping[bytes, bytes] = MappingProxyType({})
+
+
+def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
+    """The names in the workspace *path* of a run at *level* which begins now."""
+    names = protected.names(unprotect)
+    there: set[bytes] = set()
+    linked: dict[bytes, bytes] = {}
+    try:
+        root = open_root(path)
+    except OSError:
+        return Names()  # then the run is refused, or says so at its end
+    try:
+        for text in names:
+            name = os.fsencode(text)
+            match _kind(root, name):
+                case Kind.MISSING:
+                    continue
+                case Kind.LINKED:
+                    real = os.path.realpath(os.path.join(path, name))
+                    inside = relative_to(real, (path,))
+                    is_repository = name == b".git" and os.path.isdir(real)
+                    if inside is not None and inside != b"." and not is_repository:
+                        linked[inside] = name
+                case Kind.THERE if text != protected.CONFIGURATION or _has_settings(root):
+                    there.add(name)
+    finally:
+        os.close(root)
+    return Names(
+        obeyed=frozenset(map(os.fsencode, names)) | linked.keys(),
+        protected=frozenset(there) if level is Sandbox.STRICT else frozenset(),
+        linked=linked,
     )
 
 
-def exposed(root: int, touched: Iterable[bytes], protected: frozenset[bytes]) -> list[bytes]:
-    """Of the names that were *touched*, those that the run could touch, in order."""
-    found = [
-        name
+def exposed(root: int, touched: Iterable[bytes], names: Names) -> list[bytes]:
+    """Of what was *touched* beneath the workspace *root*, the names that the run could touch."""
+    found = {
+        names.linked.get(name, name)
         for name in touched
-        if name not in protected and (name != os.fsencode(CONFIGURATION) or _has_settings(root))
-    ]
+        if name not in names.protected
+        and (name != os.fsencode(protected.CONFIGURATION) or _has_settings(root))
+    }
     return sorted(found)[:_MOST]
 
 
-def _exists(root: int, name: str) -> bool:
+class Kind(enum.Enum):
+    """What is found under a name."""
+
+    MISSING = enum.auto()
+    THERE = enum.auto()
+    LINKED = enum.auto()
+
+
+def _kind(root: int, name: bytes) -> Kind:
     try:
-        found = os.stat(name, dir_fd=root, follow_symlinks=False)
-    except OSError:
-        return False
-    return name != ".git" or not stat.S_ISDIR(found.st_mode)
+        handle = open_beneath(root, name, HANDLE)
+    except OSError as error:
+        return Kind.LINKED if error.errno == errno.ELOOP else Kind.MISSING
+    try:
+        mode = os.fstat(handle).st_mode
+    finally:
+        os.close(handle)
+    if stat.S_ISLNK(mode):
+        return Kind.LINKED
+    # As a directory it is the repository, in which there are other names.
+    return Kind.MISSING if name == b".git" and stat.S_ISDIR(mode) else Kind.THERE
 
 
 def _has_settings(root: int) -> bool:
     """Whether the project's file may hold settings of ours: to be sure costs a parser."""
-    data = read_small(root, os.fsencode(CONFIGURATION), _MAX_SETTINGS)
+    data = read_small(root, os.fsencode(protected.CONFIGURATION), _MAX_SETTINGS)
     return data is not None and _SETTINGS in data

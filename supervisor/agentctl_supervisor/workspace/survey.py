@@ -16,11 +16,10 @@ from agentctl_protocol.records import Created
 from agentctl_protocol.report import Workspace
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Sandbox
-from agentctl_supervisor.policy import protected
 from agentctl_supervisor.workspace.beneath import HANDLE, open_beneath, open_root
 from agentctl_supervisor.workspace.changes import Bounds, Walk
 from agentctl_supervisor.workspace.clock import Beginning, beginning, is_since, since_ns
-from agentctl_supervisor.workspace.exposure import exposed, protected_now
+from agentctl_supervisor.workspace.exposure import Names, exposed, names_now
 from agentctl_supervisor.workspace.handing_over import BOUNDS as GIVE_BOUNDS
 from agentctl_supervisor.workspace.handing_over import giving
 from agentctl_supervisor.workspace.roots import as_text, roots_of
@@ -39,12 +38,11 @@ class Survey:
         self._path = created.workspace if created else ""
         self._roots = roots_of(self._path, spec)
         self._private = created is not None and created.private_workspace
-        self._names: tuple[str, ...] = ()
-        self._protected: frozenset[bytes] = frozenset()
+        self._names = Names()
         self._began: Beginning | None = None
         if self._roots:
-            self._names = protected.names(spec.unprotect)
-            self._protected = _protected_now(self._roots[0], self._names, spec.sandbox)
+            level = spec.sandbox or Sandbox.STRICT
+            self._names = names_now(self._roots[0], spec.unprotect, level)
             # Last: what we have done until here is not the run's.
             self._began = beginning()
 
@@ -86,7 +84,7 @@ class Survey:
         halves = tuple(open_files)
         for number, path in enumerate(self._roots):
             prefix = b"" if number == 0 else path + b"/"
-            obeyed = [os.fsencode(name) for name in self._names] if number == 0 else []
+            obeyed = self._names.obeyed if number == 0 else ()
             try:
                 root = open_root(path)
             except OSError as error:
@@ -101,7 +99,7 @@ class Survey:
                 walk = Walk(since, bounds, obeyed, to_owner.on_entry if to_owner else None)
                 walk.run(root)
                 if number == 0:
-                    names = exposed(root, walk.touched, self._protected)
+                    names = exposed(root, walk.touched, self._names)
                     halves = tuple(name for name in halves if _may_be_half(root, name))
             finally:
                 os.close(root)
@@ -122,17 +120,6 @@ class Survey:
             open_at_kill=halves,
             exposed=tuple(as_text(name) for name in names),
         )
-
-
-def _protected_now(path: bytes, names: Sequence[str], level: Sandbox | None) -> frozenset[bytes]:
-    try:
-        root = open_root(path)
-    except OSError:
-        return frozenset()  # then the run is refused, or says so at its end
-    try:
-        return protected_now(root, names, level or Sandbox.STRICT)
-    finally:
-        os.close(root)
 
 
 def _is_changed_file(path: bytes, error: OSError, since: int) -> bool:
