@@ -15,6 +15,8 @@ _FIRST_ABI_WITH_SOCKET_FILES: Final = 9
 #: Not /dev/random for writing: nothing needs that, and so it shows, without a trace,
 #: whether Landlock holds.
 _DEVICES: Final = (b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/urandom", b"/dev/tty")
+#: The run's own, at strict only: at standard they are the host's, and who may open those may
+#: open the caller's, read what is typed there and write to it.
 _TERMINALS: Final = (b"/dev/ptmx", b"/dev/pts")
 _CANARY: Final = b"/dev/random"
 
@@ -32,7 +34,8 @@ def reach_of(level: Sandbox, view: Sequence[Part]) -> Reach:
     """What a run at a level may reach of its view.  Pure."""
     binds = [part for part in view if isinstance(part, Bind)]
     given = (part.path for part in binds if part.device and part.path != _CANARY)
-    devices = (*_DEVICES, *_TERMINALS, *given)
+    terminals = _TERMINALS if level is Sandbox.STRICT else ()
+    devices = (*_DEVICES, *terminals, *given)
     optional = frozenset((*devices, *(part.path for part in binds if part.optional)))
     writable = [part.path for part in binds if part.writable and not part.device]
     if level is Sandbox.STRICT:
