@@ -14,7 +14,10 @@ import pytest
 from agentctl_testkit_attack_ipc import left_behind, plant_ipc_objects
 from agentctl_testkit_attack_plant import Plant
 from agentctl_testkit_attacks import (
+    ROOT,
+    STANDARD,
     STRICT,
+    USER,
     AttackRange,
     Harmless,
     Probe,
@@ -27,25 +30,34 @@ _F_OFD_SETLK: Final = 37
 
 
 def _terminal(plant: Plant) -> Mapping[str, Any]:
-    """A terminal of the caller's."""
+    """A terminal of the caller's, into which the secret was typed."""
     master, slave = os.openpty()
     plant.undo.callback(os.close, master)
     plant.undo.callback(os.close, slave)
     os.fchown(slave, plant.caller.uid, -1)
     os.fchmod(slave, 0o600)
+    os.write(master, f"{plant.token}\n".encode())
     return {"terminal": os.ttyname(slave)}
 
 
 def _programs_with_privileges(plant: Plant) -> Mapping[str, Any]:
-    """Root's in the caller's workspace: ``id`` setuid, and ``grep`` with CAP_DAC_OVERRIDE."""
+    """Root's in the caller's workspace: ``id`` setuid, and ``grep`` with CAP_SYS_PTRACE."""
     setuid, capable = plant.workspace / "setuid-id", plant.workspace / "capable-grep"
     shutil.copyfile(shutil.which("id") or "", setuid)
     shutil.copyfile(shutil.which("grep") or "", capable)
     setuid.chmod(0o4755)
     capable.chmod(0o755)
     # VFS_CAP_REVISION_2 with the effective bit
-    os.setxattr(capable, "security.capability", struct.pack("<5I", 0x0200_0001, 1 << 1, 0, 0, 0))
-    return {"setuid_program": str(setuid), "capable_program": str(capable)}
+    os.setxattr(capable, "security.capability", struct.pack("<5I", 0x0200_0001, 1 << 19, 0, 0, 0))
+    own = plant.workspace / "callers-setuid-id"
+    shutil.copyfile(setuid, own)
+    plant.own(own)
+    own.chmod(0o4755)
+    return {
+        "setuid_program": str(setuid),
+        "capable_program": str(capable),
+        "callers_setuid_program": str(own),
+    }
 
 
 def _launcher(plant: Plant) -> Mapping[str, Any]:
@@ -103,6 +115,42 @@ _ROUTE: Final = Harmless(
 _ADDRESSES: Final = Harmless(
     "no_randomize", "of the run's own programs only; debuggers and sanitizers ask for it"
 )
+_FILE_CAPABILITIES: Final = tuple(
+    Harmless(
+        variant,
+        "CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH alone, for the caller's files in the workspace; "
+        "Landlock is the wall around all others",
+        (STANDARD,),
+        (ROOT,),
+    )
+    for variant in ("permitted", "effective", "bounding")
+)
+_BOUNDING: Final = Harmless(
+    "bounding",
+    "the caller's own, which nobody without CAP_SETPCAP can empty; only a setuid program or one "
+    "with capabilities draws on it, and with no_new_privs none does",
+    (STANDARD,),
+    (USER,),
+)
+_STATISTICS: Final = tuple(
+    Harmless(
+        variant,
+        "files of /proc for root alone, which Landlock cannot tell from the run's own there; they "
+        "count, and hold neither content nor addresses that are not hashed",
+        (STANDARD,),
+        (ROOT,),
+    )
+    for variant in ("kpageflags", "slabinfo", "timer_list", "vmallocinfo")
+)
+_LOCKS: Final = tuple(
+    Harmless(
+        variant,
+        "whoever holds a lock on a file of the system's tells that it does, and who waits for "
+        "such a lock waits; no namespace separates them, and without locks neither pip nor "
+        "SQLite works",
+    )
+    for variant in ("flock", "record", "description")
+)
 
 PROBES: Final = (
     Probe("c01_io_uring"),
@@ -118,15 +166,15 @@ PROBES: Final = (
     Probe("c07_terminal", plant=_terminal),
     Probe("c08_socket_families", harmless=(_ROUTE,)),
     Probe("c09_setuid_files", needs=(Capability.ROOT,), plant=_programs_with_privileges),
-    Probe("c10_capabilities"),
+    Probe("c10_capabilities", harmless=(*_FILE_CAPABILITIES, _BOUNDING)),
     Probe("c11_memfd_exec", needs=(Capability.USER_NAMESPACE,)),
     Probe("c12_overwrite_launcher", plant=_launcher),
     Probe("c13_leaked_descriptors"),
     Probe("c14_cgroups", needs=(Capability.CGROUP2,), plant=_cgroup),
     Probe("c15_kernel_settings", needs=(Capability.ROOT,)),
-    Probe("c16_file_locks", plant=_lock),
+    Probe("c16_file_locks", plant=_lock, harmless=_LOCKS),
     Probe("c16_ipc_objects", plant=plant_ipc_objects, check=left_behind, seen=True),
-    Probe("c17_kernel_memory", needs=(Capability.ROOT,), plant=_disk),
+    Probe("c17_kernel_memory", needs=(Capability.ROOT,), plant=_disk, harmless=_STATISTICS),
 )
 
 

@@ -75,6 +75,12 @@ def onto_the_callers() -> str:
     return "an escape sequence on the caller's terminal"
 
 
+def from_the_callers() -> str:
+    """What somebody typed there, say a password."""
+    terminal = os.open(FACTS["terminal"], os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    return os.read(terminal, 256).decode()
+
+
 def inherited() -> str:
     """Through what the run was started with: there is no terminal among it."""
     for number in range(3):
@@ -125,6 +131,7 @@ attempt(
         "own": into_its_own,
         "own_high_bits": into_its_own_with_high_bits,
         "callers": into_the_callers,
+        "callers_input": from_the_callers,
         "callers_output": onto_the_callers,
         "inherited": inherited,
         "controlling": controlling,

@@ -1,24 +1,19 @@
-"""Gain by a setuid program or one with capabilities, or leave one for others: neither.
+"""Gain by a setuid program or one with capabilities, or by changing one: no gain.
 
-With no_new_privs a setuid bit does nothing inside.  But a file that a run makes in its
-workspace belongs to the caller on the host: were it setuid, everybody there could become the
-caller.
+With no_new_privs a setuid bit does nothing inside.  But whoever changes what is in such a file
+has the next who starts it on the host do as they like.
 """
 
-import ctypes
+import mmap
 import os
 import shutil
 import stat
 import struct
-from collections.abc import Callable
 
-from attempt import FACTS, Blocked, attempt, libc, only_root, syscall
+from attempt import FACTS, Blocked, attempt, only_root
 
 _NOBODY = 65534
 _MODE = 0o4755
-_AT_FDCWD = -100
-_CHMOD, _MKNODAT, _OPENAT2, _FCHMODAT2 = 90, 259, 437, 452
-_FILE = os.path.join(FACTS["workspace"], "made-setuid")
 
 
 def _says(program: str, *arguments: str) -> str:
@@ -64,102 +59,47 @@ def program_with_capabilities() -> str:
 def capabilities_on_a_file() -> str:
     """As root could: a program that later gives them to whoever runs it."""
     only_root()
-    _copy()
+    path = os.path.join(FACTS["workspace"], "made-capable")
+    shutil.copyfile("/bin/cat", path)
     # VFS_CAP_REVISION_2 with the effective bit; CAP_SYS_ADMIN permitted
-    os.setxattr(_FILE, "security.capability", struct.pack("<5I", 0x0200_0001, 1 << 21, 0, 0, 0))
-    return f"{_FILE} has capabilities"
+    os.setxattr(path, "security.capability", struct.pack("<5I", 0x0200_0001, 1 << 21, 0, 0, 0))
+    return f"{path} has capabilities"
 
 
-def _copy() -> None:
-    shutil.copyfile("/bin/cat", _FILE)
-
-
-def _is_setuid(path: str = _FILE) -> str:
+def _is_setuid(path: str) -> str:
     mode = os.stat(path).st_mode
     if not mode & stat.S_ISUID:
-        raise Blocked(f"no error, and its mode is {mode:o}")
+        raise Blocked(f"its mode is {mode:o}")
     return f"{path} has mode {mode:o}"
 
 
-def _made(make: Callable[[], object]) -> Callable[[], str]:
-    def made() -> str:
-        if os.path.exists(_FILE):
-            os.unlink(_FILE)
-        os.umask(0)
-        make()
-        return _is_setuid()
-
-    return made
-
-
-def _chmod() -> None:
-    _copy()
-    syscall(_CHMOD, _FILE.encode(), _MODE)
+def change_in_memory() -> str:
+    """Of the caller's own: a write takes its bit away, but not a write to its pages."""
+    path = FACTS["callers_setuid_program"]
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 4) as pages:
+        pages[:] = b"#!/b"
+        pages.flush()
+    with open(path, "rb") as file:
+        if file.read(4) != b"#!/b":
+            raise Blocked("as it was")
+    return _is_setuid(path)
 
 
-def _chmod_with_high_bits() -> None:
-    _copy()
-    syscall(_CHMOD, _FILE.encode(), 1 << 32 | _MODE)
-
-
-def _fchmod() -> None:
-    _copy()
-    with open(_FILE) as file:
-        os.fchmod(file.fileno(), _MODE)
-
-
-def _fchmodat() -> None:
-    _copy()
-    os.chmod(os.path.basename(_FILE), _MODE, dir_fd=os.open(FACTS["workspace"], os.O_PATH))
-
-
-def _fchmodat2() -> None:
-    """Linux 6.6."""
-    _copy()
-    syscall(_FCHMODAT2, _AT_FDCWD, _FILE.encode(), _MODE, 0)
-
-
-def _setgid() -> None:
-    _copy()
-    os.chmod(_FILE, 0o2755)
-    if os.stat(_FILE).st_mode & stat.S_ISGID:
-        os.chmod(_FILE, 0o6755)
-
-
-def _open() -> None:
-    os.close(os.open(_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _MODE))
-
-
-def _creat() -> None:
-    descriptor = libc.creat(_FILE.encode(), _MODE)
-    if descriptor < 0:
-        raise OSError(ctypes.get_errno(), "creat")
-
-
-def _openat2() -> None:
-    """The mode is behind a pointer, where no filter sees it."""
-    how = struct.pack("=3Q", os.O_CREAT | os.O_EXCL | os.O_WRONLY, _MODE, 0)
-    syscall(_OPENAT2, _AT_FDCWD, _FILE.encode(), ctypes.create_string_buffer(how, 24), 24)
-
-
-def _mknod() -> None:
-    syscall(_MKNODAT, _AT_FDCWD, _FILE.encode(), stat.S_IFREG | _MODE, 0)
+def empty_file() -> str:
+    """To be filled by root, whose writes take no bit away."""
+    only_root()
+    path = os.path.join(FACTS["workspace"], "made-setuid")
+    os.umask(0)
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _MODE))
+    return _is_setuid(path)
 
 
 attempt(
     {
         "setuid_program": setuid_program,
         "capable_program": program_with_capabilities,
-        "chmod": _made(_chmod),
-        "chmod_high_bits": _made(_chmod_with_high_bits),
-        "fchmod": _made(_fchmod),
-        "fchmodat": _made(_fchmodat),
-        "fchmodat2": _made(_fchmodat2),
-        "setgid": _made(_setgid),
-        "open": _made(_open),
-        "creat": _made(_creat),
-        "openat2": _made(_openat2),
-        "mknod": _made(_mknod),
         "setxattr": capabilities_on_a_file,
+        "change_in_memory": change_in_memory,
+        "empty_file": empty_file,
     }
 )

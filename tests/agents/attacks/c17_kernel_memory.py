@@ -26,6 +26,16 @@ def _read(path: str) -> Callable[[], str]:
     return read
 
 
+def consumed_log() -> str:
+    """What is read from here, nobody reads again: so it is only opened."""
+    only_root()
+    with may_lack("/proc/kmsg", *_ABSENT):
+        log = os.open("/proc/kmsg", os.O_RDONLY)
+    if os.fstat(log).st_dev != os.stat("/proc").st_dev:
+        raise Blocked("something else lies over it")
+    return "/proc/kmsg may be read"
+
+
 def kernel_log() -> str:
     only_root()
     size = checked(libc.klogctl(_SIZE_OF_BUFFER, None, 0))
@@ -92,7 +102,7 @@ attempt(
     {
         "syslog": kernel_log,
         "kmsg": _read("/dev/kmsg"),
-        "proc_kmsg": _read("/proc/kmsg"),
+        "proc_kmsg": consumed_log,
         "mem": _read("/dev/mem"),
         "kcore": _read("/proc/kcore"),
         "port": _read("/dev/port"),
@@ -102,6 +112,7 @@ attempt(
         "modules": _addresses("/proc/modules"),
         "iomem": physical_memory,
         "pagemap": page_map,
+        "kpageflags": _read("/proc/kpageflags"),
         "slabinfo": _read("/proc/slabinfo"),
         "timer_list": _read("/proc/timer_list"),
         "debugfs": _read("/sys/kernel/debug/sched/debug"),
