@@ -18,9 +18,9 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung, Sandbox
 from agentctl_supervisor.client import Client
 from agentctl_testkit import (
-    AGENTS,
     MARKER_VARIABLE,
     READY_VARIABLE,
+    REPOSITORY,
     SECONDS_VARIABLE,
     AgentctlHome,
     RollCall,
@@ -103,8 +103,8 @@ def roll_call(tmp_path: Path) -> Iterator[RollCall]:
 def _spec(cast: Cast, level: Level, marker: str, roll_call: RollCall, **more: object) -> RunSpec:
     workspace = str(roll_call.path.parent)
     fields = {"sandbox": level.sandbox, "cwd": workspace, "workspace": workspace}
-    code = str(AGENTS), str(AGENTS.parents[1] / "examples")
-    return cast.spec(marker, roll_call, ro=code, **{**fields, **more})
+    # All of it: who imports has to look into each directory of the search path.
+    return cast.spec(marker, roll_call, ro=(str(REPOSITORY),), **{**fields, **more})
 
 
 @more
@@ -183,14 +183,13 @@ class Ground:
 
     home: AgentctlHome
     roll_call: RollCall
-    agents: Path
+    code: Path
 
     def options(self, level: Level) -> tuple[str, ...]:
         """Of ``agentctl run``; the marker reaches the run by name only."""
         passed = (MARKER_VARIABLE, READY_VARIABLE, SECONDS_VARIABLE)
         return (
-            *("--sandbox", level.sandbox, "--ro", str(self.agents)),
-            *("--ro", str(self.agents.parents[1] / "examples")),
+            *("--sandbox", level.sandbox, "--ro", str(self.code)),
             *("--workspace", str(self.roll_call.path.parent)),
             *(word for name in passed for word in ("--env", name)),
         )
@@ -202,7 +201,7 @@ def _ground(caller: str, installation: Installation | None, tmp_path: Path) -> I
         directory = tmp_path / "workspace"
         directory.mkdir()
         with RollCall(directory) as roll_call:
-            yield Ground(AgentctlHome(tmp_path / "home"), roll_call, AGENTS)
+            yield Ground(AgentctlHome(tmp_path / "home"), roll_call, REPOSITORY)
         return
     assert installation is not None
     directory = installation.directory / secrets.token_hex(4)
@@ -210,7 +209,7 @@ def _ground(caller: str, installation: Installation | None, tmp_path: Path) -> I
     os.chown(directory, 65534, 65534)
     home = OrdinaryHome(installation, installation.directory / secrets.token_hex(4))
     with RollCall(directory) as roll_call:
-        yield Ground(home, roll_call, installation.agents)
+        yield Ground(home, roll_call, installation.directory / "checkout")
 
 
 @hardest
