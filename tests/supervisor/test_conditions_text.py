@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import time
 from typing import Any
 
@@ -30,6 +31,7 @@ from agentctl_supervisor.conditions import (
     to_json,
     to_text,
 )
+from agentctl_testkit import REPOSITORY
 
 ALL = (
     'text("TERMINATE", source="critic") | max_messages(50) & tokens(total=10000)'
@@ -334,3 +336,20 @@ def test_a_function_has_no_json() -> None:
     with pytest.raises(ConditionError, match="a function cannot be written as JSON"):
         to_json(condition)
     assert str(condition) == "stop_message() | max_messages(2) & functional(len)"
+
+
+def test_the_page_about_conditions_shows_conditions() -> None:
+    """Every line and every cell of ``docs/conditions.md`` that is one means one; the JSON, too."""
+    page = (REPOSITORY / "docs" / "conditions.md").read_text()
+    lines = re.findall(r"^    ([a-z(].*)$", page, re.MULTILINE)
+    rows = re.findall(r"^\| (`.*?`) \| `(\w+)\(.*?\)` \|", page, re.MULTILINE)
+    assert len(lines) == 3
+    assert len(rows) == 10
+    for line in lines:
+        assert to_text(from_text(line))
+    for cells, name in rows:
+        for cell in re.findall(r"`(.*?)`", cells):
+            assert type(from_text(cell)).__name__ == name
+    [data] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    [text] = re.findall(r"print\(condition\)  # (.*)", page)
+    assert from_json(data) == from_text(text)
