@@ -5,14 +5,25 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.cli.doctor_command import page
-from agentctl_supervisor.doctor.checks import Check, judge
+from agentctl_supervisor.doctor.chain import Chain
+from agentctl_supervisor.doctor.check import Check
+from agentctl_supervisor.doctor.checks import judge
 from agentctl_supervisor.doctor.facts import Facts, Place
 from agentctl_testkit import AgentctlHome
 from agentctl_testkit_capabilities import Capability
 
+_CHAINS = {
+    "strict": Chain(steps={"namespaces": "", "private root": "", "seccomp": ""}),
+    "standard": Chain(steps={"Landlock": "", "seccomp": ""}),
+}
 _GOOD = Facts(
     uid=1000,
+    user="ada",
+    python="/usr/bin/python3",
+    level=Sandbox.STRICT,
+    chains=_CHAINS,
     kernel="6.1.0-23-amd64",
     pid_namespace="",
     sealed=True,
@@ -62,9 +73,28 @@ def test_on_a_good_machine_every_line_is_ok() -> None:
             "warn",
             "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0",
         ),
-        ({"sealed": False, "landlock_abi": 0}, "sealing", "warn", "kill its keepers"),
+        ({"sealed": False}, "sealing", "warn", "kill its keepers"),
         ({"landlock_abi": 3}, "sealing", "ok", "seccomp alone"),
-        ({"cgroup": False}, "cgroup v2", "warn", "Delegate=yes"),
+        ({"landlock_abi": 0}, "Landlock", "fail", "lsm=landlock"),
+        ({"landlock_abi": 0, "container": "docker"}, "Landlock", "fail", "seccomp=unconfined"),
+        ({"landlock_abi": 0, "level": Sandbox.BASIC}, "Landlock", "warn", "are refused"),
+        ({"landlock_abi": 2}, "Landlock", "warn", "without truncate, TCP, ioctl on devices, sig"),
+        ({"landlock_abi": 2}, "Landlock", "warn", "boot Linux 6.12 or newer"),
+        ({"landlock_abi": 9}, "Landlock", "ok", "ABI 9"),
+        (
+            {"cgroup": False, "user_manager": "running"},
+            "cgroup v2",
+            "warn",
+            "systemd-run --user --scope -p Delegate=yes",
+        ),
+        (
+            {"cgroup": False, "user_manager": "not running"},
+            "cgroup v2",
+            "warn",
+            "loginctl enable-linger ada",
+        ),
+        ({"cgroup": False}, "cgroup v2", "warn", "a group of the caller's own"),
+        ({"cgroup": False, "container": "podman"}, "cgroup v2", "warn", "/sys/fs/cgroup writable"),
         ({"cgroup": False, "cgroup_mount": ""}, "cgroup v2", "warn", "not mounted"),
         ({"controllers": ()}, "cgroup v2", "ok", "without memory and pids"),
         ({"spawner": "did not come up"}, "spawner", "fail", "AGENTCTL_DEBUG=1"),
@@ -96,17 +126,136 @@ def test_what_is_not_well_has_its_consequence_and_its_fix(
     assert said in f"{check.detail} {check.consequence} {check.fix}"
     assert (status == "ok") == (not check.consequence and not check.fix)
     others = [one.name for one in judged.values() if one.status != "ok"]
-    assert others in ([], ["sealing"])  # nothing sealed is told where sealing is, too
+    # Nothing sealed is told where sealing is, too; and so is an old Landlock.
+    assert others in ([], ["sealing"], ["Landlock"])
+
+
+def _strict(step: str, why: str = "refused", hint: str = "", **fields: Any) -> Check:
+    chain = Chain(steps={"earlier": "", step: why}, hint=hint)
+    return _judged(chains={**_CHAINS, "strict": chain}, **fields)["sandbox strict"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "fix"),
+    [
+        ({"user/max_user_namespaces": 0}, "sudo sysctl user.max_user_namespaces=10000"),
+        ({"user/max_net_namespaces": 0}, "sudo sysctl user.max_net_namespaces=10000"),
+        (
+            {"kernel/unprivileged_userns_clone": 0},
+            "sudo sysctl kernel.unprivileged_userns_clone=1",
+        ),
+        (
+            {"kernel/apparmor_restrict_unprivileged_userns": 1},
+            (
+                "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0\n"
+                "an AppArmor profile for /usr/bin/python3: profile agentctl /usr/bin/python3"
+                " flags=(unconfined) { userns, }"
+            ),
+        ),
+    ],
+)
+@pytest.mark.parametrize("step", ["namespaces", "identity", "private root", "loopback"])
+def test_a_setting_that_forbids_namespaces_is_named_first(
+    step: str, settings: dict[str, int], fix: str
+) -> None:
+    """At whatever step it shows; as of Ubuntu's, which lets the namespace be made."""
+    check = _strict(step, settings=settings)
+    assert check.status == "fail"
+    assert check.detail == f"{step}: refused"
+    assert check.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("uid", "container", "fix"),
+    [
+        (
+            0,
+            "docker",
+            (
+                "docker run --cap-add SYS_ADMIN --cap-add NET_ADMIN --cap-add SYS_PTRACE"
+                " --security-opt seccomp=unconfined --security-opt apparmor=unconfined ..."
+            ),
+        ),
+        (
+            1000,
+            "docker",
+            (
+                "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
+                " --security-opt systempaths=unconfined ..."
+            ),
+        ),
+        (
+            1000,
+            "podman",
+            (
+                "podman run --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
+                " --security-opt unmask=ALL ..."
+            ),
+        ),
+        (
+            0,
+            "container",
+            (
+                "start the container with CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_SYS_PTRACE"
+                " and no seccomp profile"
+            ),
+        ),
+        (0, "", "in a container: give it CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_SYS_PTRACE"),
+        (1000, "", "in a container: no seccomp profile, and nothing masked in /proc"),
+    ],
+)
+def test_in_a_container_the_flags_are_named(uid: int, container: str, fix: str) -> None:
+    """Those of the tool that made it, for this user."""
+    assert _strict("namespaces", uid=uid, container=container).fix == fix
+
+
+def test_what_is_about_files_has_the_fix_that_a_run_is_told() -> None:
+    """Such as a file system that cannot map owners; advice to ask the doctor is none here."""
+    hint = "Use a workspace on another file system"
+    assert _strict("private root", hint=hint, uid=0).fix == hint
+    assert "CAP_SYS_ADMIN" in _strict("private root", hint="See `agentctl doctor`.", uid=0).fix
+
+
+def test_the_root_of_a_rootless_container_is_told_so() -> None:
+    """It has no uids for its runs, whatever flags it is given."""
+    check = _strict("uid", uid=0, every_uid=False, container="podman")
+    assert check.fix == "start agentctl as an ordinary user of this container, and not as its root"
+
+
+@pytest.mark.parametrize(
+    ("level", "statuses"),
+    [
+        (Sandbox.STRICT, ("fail", "warn")),
+        (Sandbox.STANDARD, ("warn", "fail")),
+        (Sandbox.BASIC, ("warn", "warn")),
+    ],
+)
+def test_the_level_that_runs_get_by_default_has_to_work(
+    level: Sandbox, statuses: tuple[str, str]
+) -> None:
+    """Whoever has chosen a weaker one knows why."""
+    broken = Chain(steps={"Landlock": "refused"})
+    judged = _judged(level=level, chains={"strict": broken, "standard": broken})
+    assert (judged["sandbox strict"].status, judged["sandbox standard"].status) == statuses
+    assert "--sandbox basic works here" in judged["sandbox strict"].consequence
+    judged = _judged(level=level, chains={**_CHAINS, "strict": broken})
+    assert "--sandbox standard works here" in judged["sandbox strict"].consequence
+
+
+def test_a_probe_that_does_not_work_is_no_verdict() -> None:
+    """Neither good nor bad, and not well."""
+    check = _judged(chains={**_CHAINS, "strict": Chain(trouble="it broke")})["sandbox strict"]
+    assert (check.status, check.detail) == ("fail", "the probe did not work: it broke")
 
 
 def test_the_page_fits_and_is_harmless_whatever_is_found() -> None:
     """At 80 columns; only what is to be pasted may be longer."""
     evil = "\x1b]0;x\x07 " + "word " * 60
-    lines = page([Check("name", "fail", evil, evil, "fix\x1b[2J it"), *judge(_GOOD)], 80)
+    lines = page([Check("name", "fail", evil, evil, "fix\x1b[2J it\nor that"), *judge(_GOOD)], 80)
     assert max(map(len, lines)) <= 80
     assert all(line.isprintable() for line in lines)
-    assert "      fix: fix it" in lines
-    assert lines[-1] == "10 ok, 0 warnings, 1 failed"
+    assert lines[lines.index("      fix: fix it") + 1] == "      or:  or that"
+    assert lines[-1] == f"{len(judge(_GOOD))} ok, 0 warnings, 1 failed"
 
 
 def test_it_tells_what_this_machine_can_do(home: AgentctlHome) -> None:

@@ -8,7 +8,8 @@ from typing import Final
 from agentctl_protocol.report import SCHEMA
 from agentctl_supervisor.cli.parser import Parser, command_parser
 from agentctl_supervisor.cli.terminal import coloured, line_width, out, out_json, plain
-from agentctl_supervisor.doctor.checks import Check, judge
+from agentctl_supervisor.doctor.check import Check
+from agentctl_supervisor.doctor.checks import judge
 from agentctl_supervisor.doctor.facts import find_out
 
 _COLOURS: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -61,6 +62,6 @@ def _lines(check: Check, columns: int) -> Iterator[str]:
         yield _INDENT + line
     for line in wrap(plain(check.consequence), columns - len(_INDENT)):
         yield _INDENT + line
-    if check.fix:
+    for number, way in enumerate(check.fix.splitlines()):
         # Not wrapped: it is there to be pasted.
-        yield f"{_INDENT}fix: {plain(check.fix)}"
+        yield f"{_INDENT}{'or: ' if number else 'fix:'} {plain(way)}"

@@ -1,15 +1,12 @@
 """What the facts about a machine mean for runs on it.  Pure: facts in, checks out."""
 
 import re
-from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
-
+from agentctl_supervisor.doctor.check import Check, Status
 from agentctl_supervisor.doctor.facts import Facts
+from agentctl_supervisor.doctor.levels import levels, namespace_fixes
 from agentctl_supervisor.store.state_paths import MAX_SOCKET_PATH
-
-Status = Literal["ok", "warn", "fail"]
 
 _OLDEST_KERNEL: Final = (5, 15)
 _SIGNAL_SCOPE_ABI: Final = 6
@@ -21,20 +18,11 @@ _SLOW_START_S: Final = 2.0
 _EARLIEST: Final = 1_700_000_000  # November 2023: before any version of this program
 
 
-class Check(msgspec.Struct, frozen=True):
-    """One line: what was found; and where it is not well, the consequence and the fix."""
-
-    name: str
-    status: Status
-    detail: str
-    consequence: str = ""
-    fix: str = ""
-
-
 def judge(facts: Facts) -> list[Check]:
     """All checks, in the order in which they matter."""
     return [
         _kernel(facts),
+        *levels(facts),
         _pid_namespace(facts),
         _sealing(facts),
         _cgroup(facts),
@@ -73,7 +61,7 @@ def _pid_namespace(facts: Facts) -> Check:
     if not facts.pid_namespace:
         kind = "as root" if facts.uid == 0 else "with a user namespace"
         return Check(name, "ok", f"runs are ended by the kernel as one ({kind})")
-    fix = "; ".join(_namespace_fixes(facts))
+    fix = "\n".join(namespace_fixes(facts))
     if facts.sealed:
         return Check(
             name,
@@ -89,17 +77,6 @@ def _pid_namespace(facts: Facts) -> Check:
         "only --sandbox none starts here, where a stop is best effort",
         fix,
     )
-
-
-def _namespace_fixes(facts: Facts) -> Iterator[str]:
-    settings = facts.settings
-    if facts.uid and settings.get("kernel/apparmor_restrict_unprivileged_userns"):
-        yield "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
-    if facts.uid and settings.get("kernel/unprivileged_userns_clone") == 0:
-        yield "sudo sysctl kernel.unprivileged_userns_clone=1"
-    if facts.uid and settings.get("user/max_user_namespaces") == 0:
-        yield "sudo sysctl user.max_user_namespaces=10000"
-    yield "in a container: run it with CAP_SYS_ADMIN, or outside"
 
 
 def _sealing(facts: Facts) -> Check:
@@ -126,11 +103,23 @@ def _cgroup(facts: Facts) -> Check:
         kind = "with memory and pids" if limits else "without memory and pids controllers"
         return Check(name, "ok", f"a group for each run, ended by cgroup.kill ({kind})")
     if not facts.cgroup_mount:
-        detail, fix = "not mounted", "mount -t cgroup2 none /sys/fs/cgroup"
+        detail, fix = "not mounted", "sudo mount -t cgroup2 none /sys/fs/cgroup"
     else:
-        detail = f"no group can be made in {facts.cgroup_mount}"
-        fix = "systemd-run --user --scope -p Delegate=yes agentctl ..."
+        detail, fix = f"no group can be made in {facts.cgroup_mount}", _cgroup_fix(facts)
     return Check(name, "warn", detail, "trees are killed through their keepers alone", fix)
+
+
+def _cgroup_fix(facts: Facts) -> str:
+    if facts.container:
+        return "start the container with /sys/fs/cgroup writable (its own cgroup namespace)"
+    delegated = "systemd-run --user --scope -p Delegate=yes agentctl ..."
+    match facts.user_manager:
+        case "running":
+            return delegated
+        case "not running":
+            # Without a login session, as under cron or su, nobody starts one.
+            return f"sudo loginctl enable-linger {facts.user}, and then {delegated}"
+    return "a group of the caller's own below it: mkdir, chown, and write your pid to cgroup.procs"
 
 
 def _spawner(facts: Facts) -> Check:

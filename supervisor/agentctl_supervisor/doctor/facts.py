@@ -5,6 +5,7 @@ Nothing here judges, and nothing raises: what cannot be found out is said in a f
 
 import ctypes
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
+from agentctl_protocol.vocabulary import Sandbox
+from agentctl_supervisor.doctor import chain
+from agentctl_supervisor.doctor.chain import Chain
+from agentctl_supervisor.doctor.surroundings import container_kind, has_every_uid, user_manager
 from agentctl_supervisor.errors import AgentctlError
+from agentctl_supervisor.launch import DEFAULT_LEVEL, LEVEL_VARIABLE
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.mountinfo import cgroup2_mount
 from agentctl_supervisor.spawner_start import StartedSpawner
@@ -28,7 +34,8 @@ _CREATE_RULESET_VERSION: Final = 1
 _SETTINGS: Final = (
     "kernel/apparmor_restrict_unprivileged_userns",
     "kernel/unprivileged_userns_clone",
-    "user/max_user_namespaces",
+    *(f"user/max_{kind}_namespaces" for kind in ("user", "pid", "mnt", "net", "ipc", "uts")),
+    "user/max_cgroup_namespaces",
     "fs/inotify/max_user_instances",
 )
 
@@ -46,9 +53,19 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found.  Texts that name a trouble are empty where there is none."""
+    """What was found.  Texts that name a trouble are empty where there is none.
+
+    ``level``: what runs get that name none.  ``chains``: how far each level gets here.
+    """
 
     uid: int
+    user: str = ""
+    python: str = ""
+    level: Sandbox = DEFAULT_LEVEL
+    chains: dict[str, Chain] = {}
+    container: str = ""
+    every_uid: bool = True
+    user_manager: str = ""
     kernel: str
     pid_namespace: str
     sealed: bool
@@ -72,11 +89,19 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 def find_out(environ: Mapping[str, str]) -> Facts:
     """Everything, in well under a second on a quiet machine."""
     pid_namespace, sealed, probe = _probe()
+    chains = chain.find_out(environ, pid_namespace=not (pid_namespace or probe))
     spawner, spawner_s = _spawner()
     mount = cgroup2_mount()
     runtime = _place(lambda: runtime_directory(environ))
     return Facts(
         uid=os.geteuid(),
+        user=_user(),
+        python=os.path.realpath(sys.executable),
+        level=_level(environ),
+        chains=chains,
+        container=container_kind(environ),
+        every_uid=has_every_uid(),
+        user_manager=user_manager(environ),
         kernel=os.uname().release,
         pid_namespace=pid_namespace,
         sealed=sealed,
@@ -86,7 +111,7 @@ def find_out(environ: Mapping[str, str]) -> Facts:
         settings=_settings(),
         cgroup_mount="" if mount is None else os.fspath(mount),
         cgroup=_has_cgroup(),
-        controllers=_controllers(mount),
+        controllers=_controllers(),
         state=_place(lambda: state_root(environ)),
         runtime=runtime,
         longest_socket=len(os.fsencode(runtime.path)) + len("/4194304-18446744073709551615.sock"),
@@ -163,11 +188,31 @@ def _has_cgroup() -> bool:
     return True
 
 
-def _controllers(mount: Path | None) -> tuple[str, ...]:
+def _controllers() -> tuple[str, ...]:
+    """What can count and limit in a group of a run's: what ours has been given."""
+    group = make_run_cgroup(f"doctor-{os.getpid()}")
+    if group is None:
+        return ()
     try:
-        return () if mount is None else tuple((mount / "cgroup.controllers").read_text().split())
+        return tuple((group.path.parent / "cgroup.controllers").read_text().split())
     except OSError:
         return ()
+    finally:
+        group.remove()
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def _level(environ: Mapping[str, str]) -> Sandbox:
+    try:
+        return Sandbox(environ.get(LEVEL_VARIABLE) or DEFAULT_LEVEL)
+    except ValueError:
+        return DEFAULT_LEVEL
 
 
 def _tried_out(directory: Path) -> str:
