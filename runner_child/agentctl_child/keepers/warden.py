@@ -169,8 +169,9 @@ class _Warden:
             case InitReady():
                 self._announce(packet.namespace or None)
             case Refused():
-                # One that comes later is init's own failure: the agent had begun.
-                if self.report is not None:
+                # One that comes after it is init's own failure: the agent had begun.  Not asked of
+                # the report socket: init's end closes that, maybe before its word is read.
+                if self.running is None:
                     self.refused = packet
             case AgentExited():
                 self.agent_end = packet
