@@ -1,13 +1,31 @@
-"""A view of a run that holds what programs and interpreters need, made by hand."""
+"""Runs with a view of their own, straight from a spawner: for root, and for an ordinary user."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final, Self
 
+import pytest
+
+from agentctl_child.sandbox.bpf import Condition, Rule, assemble
 from agentctl_protocol.spawning import Bind, Link, Part, Scratch
+from agentctl_protocol.vocabulary import Containment, Network, Sandbox
+from agentctl_testkit import ORDINARY_UID, as_nobody, ordinary_directory
+from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit_ordinary import Installation, installed
+from agentctl_testkit_spawner import LaunchedRun, SpawnerStandIn
 
-MEBIBYTE = 1 << 20
+MEBIBYTE: Final = 1 << 20
+#: The uid of root's runs here: nothing on a machine has it.
+RUN_UID: Final = 1_879_048_195
+CALLERS: Final = [
+    pytest.param("root", marks=needs(Capability.ROOT, Capability.PID_NAMESPACE)),
+    pytest.param("user", marks=needs(Capability.ORDINARY_PYTHON, Capability.USER_NAMESPACE)),
+    pytest.param("ourselves", marks=needs(Capability.ORDINARY_USER, Capability.PID_NAMESPACE)),
+]
 
 
 def system() -> Iterator[Part]:
@@ -31,12 +49,137 @@ def interpreter() -> Iterator[Part]:
             yield Bind(path=path.encode(), mapped=True)
 
 
-def workspace(path: Path) -> Bind:
-    """A place that the run may write to."""
-    return Bind(path=os.fsencode(path), writable=True, mapped=True)
-
-
-def sane(workspace_path: Path) -> tuple[Part, ...]:
-    """All of it, sorted so that parents come first."""
-    parts = [*system(), *interpreter(), workspace(workspace_path)]
+def in_order(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Parents first."""
     return tuple(sorted(parts, key=lambda part: part.path))
+
+
+@dataclass
+class Caller:
+    """Somebody who starts runs, with a spawner of its own and a workspace.
+
+    ``kept``: what its interpreter needs to be seen of.
+    """
+
+    name: str
+    spawner: SpawnerStandIn
+    directory: Path
+    kept: tuple[Part, ...]
+    python: str
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(
+        cls, name: str, installation: Installation | None = None, **spawner: Any
+    ) -> Iterator[Self]:
+        """The caller of one of `CALLERS`; ``spawner`` are arguments of its `SpawnerStandIn`.
+
+        ``installation``: for ``user``, one that is there already.
+        """
+        with contextlib.ExitStack() as stack:
+            directory = stack.enter_context(ordinary_directory())
+            if name == "user":
+                installation = installation or stack.enter_context(installed())
+                place = os.fsencode(installation.directory)
+                kept: tuple[Part, ...] = (Bind(path=place),)
+                python = installation.python
+                spawner = {"python": python, "popen": {**as_nobody(), "cwd": "/"}, **spawner}
+            else:
+                os.chown(directory, os.getuid(), os.getgid())
+                kept, python = tuple(interpreter()), sys.executable
+            started = stack.enter_context(SpawnerStandIn(**spawner))
+            yield cls(name, started, directory, kept, python)
+
+    @property
+    def uid(self) -> int:
+        """Who the files of the workspace belong to."""
+        return ORDINARY_UID if self.name == "user" else os.getuid()
+
+    @property
+    def run_uid(self) -> int:
+        """Who the run's processes belong to."""
+        return RUN_UID if self.uid == 0 else self.uid
+
+    def make(self, name: str, content: str | None = None) -> Path:
+        """A directory, or a file, in the workspace."""
+        path = self.directory / name
+        if content is None:
+            path.mkdir(parents=True)
+        else:
+            path.write_text(content)
+        for made in (path, *path.parents):
+            if made.is_relative_to(self.directory):
+                os.chown(made, self.uid, self.uid)
+        return path
+
+    def view(self, *more: Part) -> tuple[Part, ...]:
+        """What a program needs, with the workspace to write to."""
+        place = Bind(path=os.fsencode(self.directory), writable=True, mapped=True)
+        return in_order([*system(), *self.kept, place, *more])
+
+    def launch(
+        self,
+        *argv: str,
+        sandbox: Sandbox = Sandbox.STRICT,
+        view: Sequence[Part] | None = None,
+        network: Network = Network.NONE,
+        cwd: str | None = None,
+        **more: Any,
+    ) -> LaunchedRun:
+        """Ask for a run in the workspace."""
+        return self.spawner.launch(
+            *argv,
+            sandbox=sandbox,
+            view=self.view() if view is None else view,
+            network=network,
+            cwd=str(self.directory) if cwd is None else cwd,
+            host_uid=RUN_UID if self.uid == 0 else None,
+            **more,
+        )
+
+    def output(self, *argv: str, **launch: Any) -> str:
+        """What a program says that must succeed."""
+        run = self.launch(*argv, **launch)
+        end = run.exited()
+        said = run.output_bytes().decode()
+        assert (end.code, end.signal) == (0, None), (end, said)
+        return said
+
+    def shell(self, script: str, **launch: Any) -> str:
+        """The same of a script, whose failing commands do not end it."""
+        return self.output("sh", "-c", f"exec 2>&1; {script}; true", **launch)
+
+
+@contextlib.contextmanager
+def without_namespaces(name: str) -> Iterator[Caller]:
+    """A caller in a place like a container's, where no namespace and no mount is to be had."""
+    start = [sys.executable if name != "user" else "/usr/bin/python3", "-I", "-S", "-c"]
+    program = assemble(_CONTAINER).hex()
+    with Caller.open(name, wrapper=(*start, _UNDER_FILTER, program)) as caller:
+        yield caller
+
+
+_NEW: Final = 0x7E02_0000 | 0x0200_0000
+_CONTAINER: Final = [
+    Rule("clone3", 38, "as docker's profile"),
+    Rule("clone", 1, "as docker's profile", only_if=(Condition(0, (0,), _NEW, negated=True),)),
+    *(
+        Rule(call, 1, "as docker's profile")
+        for call in (
+            *("unshare", "setns", "mount", "umount2", "pivot_root", "open_tree", "move_mount"),
+            *("fsopen", "fsmount", "fsconfig", "mount_setattr"),
+        )
+    ),
+]
+_UNDER_FILTER: Final = """
+import ctypes, os, sys
+program = bytes.fromhex(sys.argv[1])
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("text", ctypes.c_void_p)]
+text = ctypes.create_string_buffer(program, len(program))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Program(len(program) // 8, ctypes.addressof(text)))) == 0
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+FALLBACK: Final[dict[str, Any]] = {"containment": Containment.SUBREAPER}

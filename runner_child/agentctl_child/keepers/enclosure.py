@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agentctl_child.keepers import steps
-from agentctl_child.keepers.refusal import CannotStartError, shown
+from agentctl_child.keepers.refusal import refused_part
 from agentctl_child.keepers.steps import Fact
 from agentctl_child.sandbox import clone, mounts, namespaces, network, prctl, syscalls
 from agentctl_child.sandbox.private_root import PrivateRoot, UnfitPartError
@@ -68,9 +68,7 @@ class Enclosure:
         try:
             root.enter()
         except UnfitPartError as error:
-            raise CannotStartError(
-                "sandbox", f"{shown(error.path)} {error}", hint=error.hint
-            ) from None
+            raise refused_part(error.path, str(error), error.hint) from None
 
 
 def facts_of(launch: Launch, uid: int) -> frozenset[Fact]:

@@ -89,6 +89,12 @@ def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
     )
 
 
+def refused_part(path: bytes, problem: str, hint: str) -> CannotStartError:
+    """Something that the run was to see cannot be shown to it."""
+    otherwise = f"See `agentctl doctor`; or {_WEAKER[Sandbox.STRICT]}."
+    return CannotStartError("sandbox", f"{shown(path)} {problem}", hint=hint or otherwise)
+
+
 def refused_layers(level: Sandbox, missing: Sequence[str]) -> CannotStartError:
     """The kernel does not confirm what was set up."""
     return CannotStartError(

@@ -41,18 +41,18 @@ def stop_propagation() -> None:
     _set_attributes(_HERE, b"/", _RECURSIVE, propagation=_PRIVATE)
 
 
-def clone_tree(place: int) -> int:
+def clone_tree(place: int, *, recursive: bool = True) -> int:
     """A detached copy of what is mounted at an open file or directory, and beneath it.
 
-    Always with what is beneath: a user namespace must not uncover what somebody has
-    mounted something over, so the kernel gives it such a mount only whole.
+    Without what is beneath only for root: a user namespace must not uncover what somebody
+    has mounted something over, so the kernel gives it such a mount only whole.
     """
     return syscalls.syscall(
         "open_tree",
         syscalls.OPEN_TREE,
         place,
         b"",
-        _CLONE | _CLOSE_ON_EXEC | _EMPTY_PATH | _RECURSIVE,
+        _CLONE | _CLOSE_ON_EXEC | _EMPTY_PATH | (_RECURSIVE if recursive else 0),
     )
 
 

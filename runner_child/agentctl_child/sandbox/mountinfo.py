@@ -1,5 +1,6 @@
 """What is mounted where in our own mount namespace: /proc/self/mountinfo, proc(5)."""
 
+import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,9 +15,13 @@ class Mount(NamedTuple):
     source: bytes
 
 
-def mounts() -> Iterator[Mount]:
-    """All mounts, those that lie on top later than what they cover."""
-    with open("/proc/self/mountinfo", "rb") as file:
+def mounts(proc: int | None = None) -> Iterator[Mount]:
+    """All mounts, those that lie on top later than what they cover.
+
+    ``proc``: descriptor of the /proc to ask, where it is not to be found by its name.
+    """
+    path = "/proc/self/mountinfo" if proc is None else "self/mountinfo"
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc), "rb") as file:
         for line in file:
             before, _, after = line.partition(b" - ")
             _, _, _, root, place, options, *_ = before.split(b" ")

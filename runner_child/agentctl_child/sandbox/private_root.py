@@ -14,6 +14,7 @@ from typing import Final
 
 from agentctl_child.sandbox import beneath, device_directory, idmap, mount_api, syscalls
 from agentctl_child.sandbox.descriptors import closing
+from agentctl_child.sandbox.mountinfo import mounts
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
 
 #: By which `layers` knows it again in /proc/self/mountinfo.
@@ -66,7 +67,7 @@ class _Placed:
 class PrivateRoot:
     """Makes the root, and enters it.
 
-    ``uid``, ``gid``: of the run, as seen from here.  ``map_from_owners``: whether mapped
+    ``uid``, ``gid``: of the run, as seen from here.  ``map_owners``: whether mapped
     binds are needed, because the run has another uid than whoever started it.
     """
 
@@ -79,6 +80,7 @@ class PrivateRoot:
     _finally_read_only: list[int] = field(default_factory=list)
     _namespaces: dict[tuple[int, int], int] = field(default_factory=dict)
     _stocked: int = 0
+    _empty: bytes = b""
 
     def enter(self) -> None:
         """Make it and pivot into it.  Raises OSError, UnfitPartError; nothing is open then."""
@@ -196,7 +198,7 @@ class PrivateRoot:
             except FileNotFoundError:
                 continue
             with closing(place):
-                self._attach_copy(self._stock_file(b""), place)
+                self._attach_copy(self._empty_file(), place)
 
     # --- one part after the other --------------------------------------------
 
@@ -220,42 +222,65 @@ class PrivateRoot:
     def _bind(self, part: Bind, source: int) -> None:
         found = os.fstat(source)
         with self._mountpoint(part.path, directory=stat.S_ISDIR(found.st_mode)) as place:
-            if not self._nearest(part.path).ours:
-                _same(part, found, os.fstat(place))
-            tree = mount_api.clone_tree(source)
+            exchanged = not self._nearest(part.path).ours and _differ(found, os.fstat(place))
+            if exchanged and part.writable:
+                raise UnfitPartError(
+                    part.path,
+                    "was exchanged while the sandbox was being made",
+                    "Somebody else is changing the workspace; try again.",
+                )
+            # A file that an editor has just replaced is protected as it is now.
+            tree = mount_api.clone_tree(place if exchanged else source)
             with closing(tree):
-                attributes = mount_api.NO_SUID
-                if not part.writable:
-                    attributes |= mount_api.READ_ONLY
-                if not part.device:
-                    attributes |= mount_api.NO_DEV
-                mount_api.restrict_tree(tree, attributes)
-                if part.mapped and self.map_owners:
-                    self._map(part, tree, found)
-                mount_api.attach(tree, place)
+                mount_api.restrict_tree(tree, _attributes(part))
+                namespace = None if exchanged else self._namespace_for(part, found)
+                if namespace is None or _is_mapped(tree, namespace):
+                    mount_api.attach(tree, place)
+                else:
+                    self._bind_one_by_one(part, source, place, namespace)
         self._placed[part.path] = _Placed(ours=False)
 
-    def _map(self, part: Bind, tree: int, found: os.stat_result) -> None:
-        namespace = self._namespaces.get((found.st_uid, found.st_gid))
-        if namespace is None:
-            return
-        try:
+    def _namespace_for(self, part: Bind, found: os.stat_result) -> int | None:
+        if not (part.mapped and self.map_owners):
+            return None
+        return self._namespaces.get((found.st_uid, found.st_gid))
+
+    def _bind_one_by_one(self, part: Bind, source: int, place: int, namespace: int) -> None:
+        """A tree of which something cannot be mapped, as a network's file system often cannot.
+
+        That is shown with its owners as they are; but the part itself must be the run's.
+        """
+        above = part.path.rstrip(b"/") + b"/"
+        places = {mount.place for mount in mounts(self._proc)}
+        with closing(mount_api.clone_tree(source, recursive=False)) as tree:
+            mount_api.restrict(tree, _attributes(part))
             try:
-                mount_api.map_owners(tree, namespace, recursive=True)
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-                # Something beneath cannot be mapped, such as a network's file system: its
-                # owners stay what they are.
                 mount_api.map_owners(tree, namespace, recursive=False)
-        except OSError as error:
-            raise UnfitPartError(
-                part.path,
-                "lies on a file system that cannot show its files as the run's own:"
-                f" {os.strerror(error.errno or 0)}",
-                "Use a workspace on another file system (ext4, xfs, btrfs, tmpfs), or run as"
-                " the user who owns it; --sandbox standard does without.",
-            ) from None
+            except OSError as error:
+                raise UnfitPartError(
+                    part.path,
+                    "lies on a file system that cannot show its files as the run's own:"
+                    f" {os.strerror(error.errno or 0)}",
+                    "Use a workspace on another file system (ext4, xfs, btrfs, tmpfs), or run as"
+                    " the user who owns it; --sandbox standard does without.",
+                ) from None
+            mount_api.attach(tree, place)
+            for path in sorted(path for path in places if path.startswith(above)):
+                # One that is covered by another, or has just gone, is out of reach anyway.
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    self._bind_beneath(part, path.removeprefix(above), source, tree, namespace)
+
+    def _bind_beneath(
+        self, part: Bind, path: bytes, source: int, tree: int, namespace: int
+    ) -> None:
+        with (
+            closing(beneath.open_beneath(source, path)) as inner,
+            closing(beneath.open_beneath(tree, path)) as place,
+            closing(mount_api.clone_tree(inner, recursive=False)) as copy,
+        ):
+            mount_api.restrict(copy, _attributes(part))
+            _is_mapped(copy, namespace)
+            mount_api.attach(copy, place)
 
     def _scratch(self, part: Scratch) -> None:
         inodes = min(max(part.size_bytes // _BYTES_PER_INODE, 64), _MOST_INODES)
@@ -285,7 +310,7 @@ class PrivateRoot:
                 self._attach_copy(name, place, read_only=False)
                 self._placed[part.path] = _Placed(ours=True)
             else:
-                self._attach_copy(self._stock_file(b""), place)
+                self._attach_copy(self._empty_file(), place)
                 self._placed[part.path] = _Placed(ours=False)
 
     def _text(self, part: Text) -> None:
@@ -378,6 +403,11 @@ class PrivateRoot:
                 data = data[syscalls.call("write", os.write, descriptor, data) :]
         return name
 
+    def _empty_file(self) -> bytes:
+        if not self._empty:
+            self._empty = self._stock_file(b"")
+        return self._empty
+
     def _attach_copy(self, name: bytes, place: int, *, read_only: bool = True) -> None:
         with closing(beneath.open_beneath(self._stock, name)) as entry:
             tree = mount_api.clone_tree(entry)
@@ -394,14 +424,30 @@ class PrivateRoot:
             mount_api.attach(tree, place)
 
 
-def _same(part: Bind, source: os.stat_result, place: os.stat_result) -> None:
-    """Beneath another bind, a part is mounted upon itself, or it was exchanged meanwhile."""
-    if (source.st_dev, source.st_ino) != (place.st_dev, place.st_ino):
-        raise UnfitPartError(
-            part.path,
-            "was exchanged while the sandbox was being made",
-            "Somebody else is changing the workspace; try again.",
-        )
+def _attributes(part: Bind) -> int:
+    attributes = mount_api.NO_SUID
+    if not part.writable:
+        attributes |= mount_api.READ_ONLY
+    if not part.device:
+        attributes |= mount_api.NO_DEV
+    return attributes
+
+
+def _is_mapped(tree: int, namespace: int) -> bool:
+    """Map the owners of a tree, all or none of it; whether that was possible."""
+    try:
+        mount_api.map_owners(tree, namespace, recursive=True)
+    except OSError as error:
+        # EPERM: it is mapped already, or its file system belongs to another user namespace.
+        if error.errno not in (errno.EINVAL, errno.EPERM):
+            raise
+        return False
+    return True
+
+
+def _differ(one: os.stat_result, other: os.stat_result) -> bool:
+    """Whether they are two files.  Beneath another bind, a part is mounted upon itself."""
+    return (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino)
 
 
 def _unfit(part: Part, error: OSError) -> UnfitPartError:
