@@ -14,6 +14,7 @@ from attempt import FACTS, Blocked, attempt, only_root
 
 _LIBRARY = os.path.realpath(os.__file__)
 _INTERPRETER = os.path.realpath(sys.executable)
+_KEEPER = os.getppid()  # here, as a variant is a child of ours
 _ITSELF = os.path.realpath(__file__)
 
 
@@ -71,7 +72,7 @@ def keepers_program() -> str:
     """The program of the process that started us, by its name in /proc."""
     if FACTS["level"] == "outside":
         return _written_again(FACTS["launcher"])
-    path = f"/proc/{os.getppid()}/exe"
+    path = f"/proc/{_KEEPER}/exe"
     target = os.readlink(path)
     try:
         with open(path, "r+b", buffering=0) as file:
