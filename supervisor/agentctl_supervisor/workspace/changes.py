@@ -42,7 +42,7 @@ class Bounds(NamedTuple):
 
     entries: int = 100_000
     depth: int = 64
-    seconds: float = 0.3
+    seconds: float = 0.5
     names: int = 1000
     name_bytes: int = 1 << 17
     specials: int = 100

@@ -90,17 +90,23 @@ class Kind(enum.Enum):
 
 def _kind(root: int, name: bytes) -> Kind:
     try:
-        handle = open_beneath(root, name, HANDLE)
+        mode = _mode(root, name)
     except OSError as error:
         return Kind.LINKED if error.errno == errno.ELOOP else Kind.MISSING
-    try:
-        mode = os.fstat(handle).st_mode
-    finally:
-        os.close(handle)
     if stat.S_ISLNK(mode):
         return Kind.LINKED
     # As a directory it is the repository, in which there are other names.
     return Kind.MISSING if name == b".git" and stat.S_ISDIR(mode) else Kind.THERE
+
+
+def _mode(root: int, name: bytes) -> int:
+    if b"/" not in name:  # most names: there is no way on which a link could be
+        return os.stat(name, dir_fd=root, follow_symlinks=False).st_mode
+    handle = open_beneath(root, name, HANDLE)
+    try:
+        return os.fstat(handle).st_mode
+    finally:
+        os.close(handle)
 
 
 def _has_settings(root: int) -> bool:

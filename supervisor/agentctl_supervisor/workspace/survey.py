@@ -24,7 +24,7 @@ from agentctl_supervisor.workspace.handing_over import BOUNDS as GIVE_BOUNDS
 from agentctl_supervisor.workspace.handing_over import giving
 from agentctl_supervisor.workspace.roots import as_text, roots_of
 
-LOOK_S: Final = 0.3
+LOOK_S: Final = 0.5
 """How long the look at what may be written to may hold up the end of a run, in seconds."""
 
 

@@ -1,0 +1,229 @@
+"""What a report says about a run's files: for root and a user, at strict and at standard."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agentctl_testkit import AGENTS, MARKER_VARIABLE, wait_until_gone
+from agentctl_testkit_audit import audit
+from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit_cli import end_of, freeze
+from agentctl_testkit_ordinary import Installation, installed
+from agentctl_testkit_sandbox import Sandboxed, sandboxed
+
+LEVELS = ("strict", "standard")
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    with installed() as installation:
+        yield installation
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("root", marks=needs(Capability.ROOT, Capability.PID_NAMESPACE)),
+        pytest.param("user", marks=needs(Capability.ORDINARY_PYTHON, Capability.USER_NAMESPACE)),
+    ]
+)
+def caller(request: pytest.FixtureRequest) -> Iterator[Sandboxed]:
+    wanted = request.getfixturevalue("installation") if request.param == "user" else None
+    with sandboxed(wanted) as caller:
+        yield caller
+        assert audit(caller.directory) == []
+
+
+def shown(caller: Sandboxed, run: str = "x") -> Any:
+    return caller.run("show", run, "-o", "json").json()
+
+
+def half_writer(caller: Sandboxed, marker: str, *options: str) -> "subprocess.Popen[bytes]":
+    """A run that has files open for writing, once it has said so."""
+    caller.make("workspace/half_writer.py", (AGENTS / "half_writer.py").read_text())
+    process = caller.home.start(
+        *("run", "--name", "x", *options, "--", "python3", "half_writer.py"),
+        environment={"HOME": str(caller.directory), MARKER_VARIABLE: marker},
+        as_ordinary_user=caller.ordinary,
+        cwd=caller.workspace,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line == b"up\n", end_of(process)
+    return process
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_changed_is_told(caller: Sandboxed, level: str) -> None:
+    """New and changed files, links and FIFOs as such; what was there and stayed is not."""
+    caller.make("workspace/same", "x")
+    caller.make("workspace/old", "x")
+    done = caller.shell(
+        "echo more >> old; mkdir d; echo new > d/new; ln -s /etc/passwd l; mkfifo f; echo up",
+        *("--name", "x"),
+        level=level,
+    )
+    assert (done.code, done.out) == (0, "up\n"), done.err
+    told = shown(caller)["workspace"]
+    assert (told["path"], told["private"]) == (str(caller.workspace), False)
+    assert told["changed"] == ["./", "d/", "d/new", "f", "l", "old"]
+    assert told["special"] == ["fifo f", "symlink l"]
+    assert (told["incomplete"], told["exposed"], told["open_at_kill"]) == ("", [], [])
+    assert done.err == "", "changing files is what a run is for"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_it_made_is_its_callers(caller: Sandboxed, level: str) -> None:
+    """Whatever uid the run had, the owner of the workspace owns what is in it afterwards."""
+    done = caller.shell("mkdir -p a/b; echo x > a/b/c; ln -s c a/b/l; chmod 700 a", level=level)
+    assert done.code == 0, done.err
+    made = [path.lstat() for path in caller.workspace.rglob("*")]
+    assert len(made) == 4
+    assert {(found.st_uid, found.st_gid) for found in made} == {(caller.uid, caller.uid)}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_new_name_that_programs_obey_is_told_at_once(caller: Sandboxed, level: str) -> None:
+    """It could not be protected before it was there: a line after the run says so."""
+    script = "mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit"
+    done = caller.shell(script, "--name", "x", level=level)
+    assert done.code == 0, done.err
+    words = "it made or changed .git/hooks (git executes them): look before you go on"
+    assert done.err == f"hint: {words}\n"
+    assert shown(caller)["workspace"]["exposed"] == [".git/hooks"]
+    assert caller.shell(script, "--unprotect", ".git", level=level).err == ""
+    assert caller.run("run", "-q", "--", "touch", ".bashrc").err == ""
+
+
+def test_at_standard_a_changed_name_is_told_and_at_strict_it_cannot_be(caller: Sandboxed) -> None:
+    """Landlock's rules never subtract; a read-only mount does."""
+    caller.make("workspace/.bashrc", "mine")
+    strict = caller.shell("echo evil > .bashrc; echo new > .profile", "--name", "x")
+    assert (caller.workspace / ".bashrc").read_text() == "mine"
+    assert shown(caller)["workspace"]["exposed"] == [".profile"], strict.err
+    caller.shell("echo evil > .bashrc", "--name", "y", level="standard")
+    assert shown(caller, "y")["workspace"]["exposed"] == [".bashrc"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_is_open_at_the_kill_may_be_half_written(
+    caller: Sandboxed, marker: str, level: str
+) -> None:
+    """Files open for writing in any of its processes; no FIFO, nothing deleted or only read."""
+    process = half_writer(caller, marker, "--sandbox", level)
+    stopped = caller.run("kill", "x")
+    assert stopped.code == 0, stopped.err
+    _, err = end_of(process)
+    told = shown(caller)["workspace"]
+    assert told["open_at_kill"] == ["childs", "half", "two\nlines"]
+    assert {"childs", "half", "two\nlines", "pipe", "read"} <= set(told["changed"])
+    assert told["incomplete"] == ""
+    words = "may be half written: childs, half, 'two\\nlines'"
+    assert words in err
+    assert words in " ".join(caller.run("show", "x").out.split())
+
+
+def test_every_way_to_the_kill_looks_first(caller: Sandboxed, marker: str) -> None:
+    """A time limit that ends in SIGKILL does, after SIGTERM was ignored."""
+    process = half_writer(
+        caller, marker, *("--sandbox", "strict", "--grace", "0.1", "--term-grace", "0.1")
+    )
+    assert caller.run("stop", "x").code == 0
+    end_of(process)
+    assert shown(caller)["workspace"]["open_at_kill"] == ["childs", "half", "two\nlines"]
+
+
+def test_a_stop_past_a_frozen_supervisor_looks_first(caller: Sandboxed, marker: str) -> None:
+    """Who kills in its place looks in its place; the holder writes it down when it goes on."""
+    process = half_writer(caller, marker, "--sandbox", "strict")
+    freeze(process)
+    stopped = caller.run("kill", "x")
+    assert stopped.code == 0, stopped.err
+    process.send_signal(signal.SIGCONT)
+    end_of(process)
+    told = shown(caller)["workspace"]
+    assert told["open_at_kill"] == ["childs", "half", "two\nlines"]
+    assert told["incomplete"] == ""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_run_whose_supervisor_died_says_what_is_not_known(
+    caller: Sandboxed, marker: str, level: str
+) -> None:
+    """Nobody asked and nobody looked; its files are its caller's, its own /tmp is gone."""
+    process = half_writer(caller, marker, "--sandbox", level)
+    process.kill()
+    process.communicate()
+    assert not wait_until_gone(marker, within_s=10)
+    report = shown(caller)
+    assert report["result"] == "lost"
+    told = report["workspace"]
+    assert (told["path"], told["changed"], told["open_at_kill"]) == (str(caller.workspace), [], [])
+    assert told["incomplete"] == "its supervisor died before it looked at the files"
+    assert (caller.workspace / "half").stat().st_uid == caller.uid
+    assert sorted(os.listdir(caller.home.root / "runs" / report["id"])) == [
+        *("00000001.log", "report", "spec"),
+    ]
+
+
+def test_at_standard_its_own_directories_go_with_it(caller: Sandboxed) -> None:
+    """Home and /tmp are on the disk there, and hostile on purpose."""
+    done = caller.shell(
+        "cd $TMPDIR && mkdir -p a/b && touch a/b/c && chmod 0 a/b a && ln -s / $HOME/root"
+        " && i=0; while [ $i -lt 1500 ]; do mkdir d && cd d || break; i=$((i+1)); done; echo $i",
+        *("--name", "x"),
+        level="standard",
+    )
+    assert done.out == "1500\n", done.err
+    assert sorted(os.listdir(caller.home.root / "runs" / shown(caller)["id"])) == [
+        *("00000001.log", "report", "spec"),
+    ]
+
+
+def test_a_private_workspace_stays_and_goes_with_its_run(caller: Sandboxed) -> None:
+    """What the run made is in it, until somebody prunes the run, whatever it made."""
+    words = "mkdir d && touch d/file && chmod 0 d; mkfifo f; ln -s / l"
+    done = caller.run(
+        *("run", "--sandbox", "strict", "--name", "x", "--", "sh", "-c", words),
+        cwd=caller.directory,
+    )
+    assert done.code == 0, done.err
+    report = shown(caller)
+    kept = caller.home.root / "runs" / report["id"] / "workspace"
+    assert (report["workspace"]["path"], report["workspace"]["private"]) == (str(kept), True)
+    assert sorted(os.listdir(kept)) == ["d", "f", "l"]
+    pruned = caller.run("prune", "--keep", "0")
+    assert pruned.code == 0, pruned.err
+    assert not kept.parent.exists()
+
+
+def test_hostile_names_do_nothing_to_a_terminal(caller: Sandboxed) -> None:
+    """They are written out in JSON and on the page, and what is no UTF-8 as well."""
+    caller.shell(
+        r"""printf x > "$(printf 'a\033]0;owned\007b')"; printf x > "$(printf '\377')";"""
+        """ printf x > 'two
+lines'""",
+        *("--name", "x"),
+    )
+    told = shown(caller)["workspace"]
+    assert set(told["changed"]) == {"./", "\\xff", "a\x1b]0;owned\x07b", "two\nlines"}
+    page = caller.run("show", "x").stdout
+    assert b"\x1b]0;" not in page
+    assert b"\x07" not in page
+
+
+def test_a_flood_of_files_is_bounded(caller: Sandboxed) -> None:
+    """Twenty thousand names are counted and not kept; the end does not wait for them."""
+    done = caller.shell(
+        "python3 -S -c 'for n in range(20000): open(str(n), \"w\").close()'", "--name", "x"
+    )
+    assert done.code == 0, done.err
+    told = shown(caller)["workspace"]
+    assert len(told["changed"]) == 1000
+    if not told["incomplete"]:  # on a machine that is busy there is no time for all
+        assert told["changed_left_out"] == 19_001
+    assert len(json.dumps(told)) < 100_000
