@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentctl_supervisor.config import files
@@ -211,7 +212,7 @@ def test_the_line_of_a_key_is_found() -> None:
     assert file.at("profile.b", "time") == "./agentctl.toml:5"
     assert file.at("profile", "a") == "./agentctl.toml:2"
     assert file.at("", "net") == "./agentctl.toml"
-    ours = file._replace(
-        text="[tool.other]\nx = 1\n[tool.agentctl]\nx = 1", prefix="tool.agentctl."
+    ours = msgspec.structs.replace(
+        file, text="[tool.other]\nx = 1\n[tool.agentctl]\nx = 1", prefix="tool.agentctl."
     )
     assert ours.at("", "x") == "./agentctl.toml:4"

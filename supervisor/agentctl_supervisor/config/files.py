@@ -9,7 +9,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from agentctl_supervisor.errors import UsageError
 
@@ -27,7 +29,7 @@ _LONG_KEY: Final = (
 _IGNORE: Final = "-p none uses no configuration file"
 
 
-class ConfigFile(NamedTuple):
+class ConfigFile(msgspec.Struct, frozen=True):
     """A file as it was found.
 
     ``path`` is absolute and ``shown`` what people call it; ``table`` is what stands in it,

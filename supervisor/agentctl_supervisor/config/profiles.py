@@ -7,7 +7,9 @@ A list adds up over all of them; of the rest, the strongest counts.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from agentctl_protocol.vocabulary import Network, Sandbox
 from agentctl_supervisor.config import files, trust
@@ -20,7 +22,7 @@ NO_FILES: Final = "none"
 """The profile that is not even looked for: no file is read."""
 
 
-class Settings(NamedTuple):
+class Settings(msgspec.Struct, frozen=True):
     """What somebody has set, by key, and where it came from; what nobody has is left out."""
 
     values: dict[str, Any]
@@ -35,7 +37,7 @@ class Settings(NamedTuple):
         return {KEYS[key].field: value for key, value in self.values.items()}
 
 
-class Layer(NamedTuple):
+class Layer(msgspec.Struct, frozen=True):
     """The settings of one place.  ``project``: runs may be able to write them."""
 
     values: Mapping[str, Value]
@@ -43,7 +45,7 @@ class Layer(NamedTuple):
     project: bool = False
 
 
-class Profiles(NamedTuple):
+class Profiles(msgspec.Struct, frozen=True):
     """A file's settings: those above all profiles, those of each profile, and whom it trusts."""
 
     top: Layer

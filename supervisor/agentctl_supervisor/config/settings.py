@@ -7,7 +7,9 @@ Durations and sizes are written as on the command line, everywhere.
 import datetime as dt
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from agentctl_protocol.vocabulary import Network, Sandbox
 from agentctl_supervisor.cli.durations import parse_duration, parse_limit
@@ -21,7 +23,7 @@ Value: TypeAlias = float | str | tuple[str, ...] | None
 """Seconds, bytes, a word of the vocabulary, a path, or several texts; None is no limit."""
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """Where a setting stands: ``what`` for messages, and what its paths are relative to.
 
     ``home``: what ``~`` stands for, in a file; the shell has done that for the others.
@@ -32,7 +34,7 @@ class Place(NamedTuple):
     home: str | None = None
 
 
-class Key(NamedTuple):
+class Key(msgspec.Struct, frozen=True):
     """A setting.  ``field`` is `RunSpec`'s; ``many`` ones add up over all places that have them."""
 
     name: str

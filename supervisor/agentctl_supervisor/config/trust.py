@@ -7,7 +7,9 @@ own file, which no run reaches, lists the project as trusted.  Pure, but for lin
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from agentctl_protocol.spec import DEFAULT_GRACE_S, DEFAULT_OUTPUT_BYTES, DEFAULT_TERM_GRACE_S
 from agentctl_protocol.vocabulary import Network, Sandbox
@@ -25,7 +27,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 }
 
 
-class Project(NamedTuple):
+class Project(msgspec.Struct, frozen=True):
     """Where a project's file lies; where the run starts; whose home directory is where."""
 
     directory: str
@@ -33,7 +35,7 @@ class Project(NamedTuple):
     home: str | None = None
 
 
-class Wish(NamedTuple):
+class Wish(msgspec.Struct, frozen=True):
     """What a project's file asks for and may not have: a key with one value of it."""
 
     key: str
