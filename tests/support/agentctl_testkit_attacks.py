@@ -483,10 +483,9 @@ def row(probe: Probe, seen: Mapping[tuple[str, str], Outcome]) -> Row:
             elif set(seen[caller, "outside"].variants.values()) <= {"impossible"}:
                 cells[level, caller] = NOT_SHOWN
             else:
-                opened = [h.variant for h in _harmless(probe, f"{level} {caller}")]
-                everything = len(opened) == len(seen[caller, level].variants)
-                which = "all" if everything else ", ".join(opened)
-                cells[level, caller] = f"open: {which}" if opened else "blocked"
+                opened = _harmless(probe, f"{level} {caller}")
+                of = len(seen[caller, level].variants)
+                cells[level, caller] = f"open: {len(opened)} of {of}" if opened else "blocked"
     return Row(probe.name, probe.promise, cells, _why(probe))
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from agentctl_testkit_attack_plant import Plant
+from agentctl_testkit_attack_table import PAGE, rows_of
 from agentctl_testkit_attacks import (
     ROOT,
     STANDARD,
@@ -225,3 +226,8 @@ def test_attack_on_files(probe: Probe, attack_range: AttackRange) -> None:
 def test_every_attack_on_files_is_tried() -> None:
     """A file in the directory that no list names would prove nothing."""
     assert attack_files("a") == {probe.name for probe in PROBES}
+
+
+def test_the_table_has_no_row_of_an_attack_that_is_gone() -> None:
+    """The other way round, each attack's own test looks for its row."""
+    assert set(rows_of(PAGE.read_text())) <= attack_files(*"abcdef")
