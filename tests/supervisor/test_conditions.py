@@ -153,6 +153,15 @@ def test_streams_of_two_agents_are_two_texts() -> None:
     assert fires_at(TextMentionTermination("TERDO"), events) is None
 
 
+def test_streams_of_two_calls_are_two_texts() -> None:
+    """One agent's model calls that run at once are told apart by what they name."""
+    events: list[Judged] = [Text("TER", "a", "1"), Text("DO", "a", "2"), Text("MINATE", "a", "1")]
+    assert fires_at(TextMentionTermination("TERMINATE"), events) == 2
+    assert fires_at(TextMentionTermination("TERDO"), events) is None
+    ended = [*events[:2], Message("so much", "a"), events[2]]
+    assert fires_at(TextMentionTermination("TERMINATE"), ended) is None
+
+
 @pytest.mark.parametrize(
     ("between", "found"),
     [

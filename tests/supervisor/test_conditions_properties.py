@@ -105,7 +105,7 @@ CALLS = st.sampled_from(["1", "2", "3"])
 
 EVENTS: st.SearchStrategy[Any] = st.one_of(
     st.builds(Text, SPOKEN, NAMES),
-    st.builds(Text, SPOKEN, NAMES),
+    st.builds(Text, SPOKEN, NAMES, CALLS),
     st.builds(Message, SPOKEN, NAMES, st.sampled_from(["text", "stop", "handoff"]), NAMES),
     st.builds(Progress),
     st.builds(Usage, st.just("m"), CALLS | st.just(""), st.integers(0, 3), st.integers(0, 3)),
@@ -248,20 +248,21 @@ def tokens_reached(leaf: TokenUsageTermination, events: Sequence[Any]) -> bool:
 def spoken(events: Sequence[Judged | str]) -> list[tuple[str, str]]:
     """Source and text of every message, whole or as far as it has come."""
     said: list[tuple[str, str]] = []
-    streams: dict[str, str] = {}
+    streams: dict[tuple[str, str], str] = {}
     models: set[str] = set()
     for event in events:
         match event:
-            case Text(text=text, source=source):
-                streams[source] = streams.get(source, "") + text
+            case Text(text=text, source=source, call=call):
+                streams[source, call] = streams.get((source, call), "") + text
             case Message(text=text, source=source):
                 said.append((source, text))
-                said.append((source, streams.pop(source, "")))
+                ended = [key for key in streams if key[0] == source]
+                said += [(source, streams.pop(key)) for key in ended]
             case VerdictRecord(kind="model", verdict="granted", call=call):
                 if not models:
-                    said += streams.items()
+                    said += [(source, text) for (source, _), text in streams.items()]
                     streams.clear()
                 models.add(call)
             case CallFinished(call=call):
                 models.discard(call)
-    return [*said, *streams.items()]
+    return [*said, *((source, text) for (source, _), text in streams.items())]

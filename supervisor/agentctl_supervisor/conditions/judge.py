@@ -107,7 +107,13 @@ class Judge:
 
     def feed(self, event: Judged, now: float) -> tuple[Fired, ...]:
         """Something happened."""
-        return self.feed_all((event,), now)
+        if now >= self._due and (fired := self.tick(now)):
+            return fired
+        watch = self._watch.get(type(event))
+        if watch is None or self.fired:
+            return _NOTHING
+        watch(event)
+        return self._conclude(now) if self._hits else _NOTHING
 
     def feed_all(self, events: Iterable[Judged], now: float) -> tuple[Fired, ...]:
         """These happened, one after the other; those behind the one that counts are not judged."""

@@ -10,9 +10,13 @@ from agentctl_supervisor.conditions.hits import Hits, plain
 from agentctl_supervisor.conditions.leaves import TextMentionTermination
 
 MAX_STREAMS: Final = 256
-"""Agents that stream at once; of one more, the one that began first is forgotten."""
+"""Messages that come in pieces at once; of one more, the one that began first is forgotten."""
 MAX_OPEN_CALLS: Final = 10_000
 
+_LONGEST_CALL: Final = 128
+
+_Key = tuple[str, str]
+"""Who says it, and in which model call, where that is told."""
 _Wanted = list[tuple[str, int]]
 """Texts that are still looked for, and whose."""
 
@@ -31,8 +35,9 @@ class _Stream:
 class Mentions:
     """Watches for all `TextMentionTermination` of a tree.
 
-    A message in pieces ends with the next whole one of the same source, and with a model
-    call that begins while none is open: what comes then is the start of an answer.
+    Pieces of one source are one message, or, where they name their model call, those of
+    one call.  It ends with the next whole one of the same source, and with a model call
+    that begins while none is open: what comes then is the start of an answer.
     """
 
     def __init__(self, mentions: Iterable[tuple[int, TextMentionTermination]], hits: Hits) -> None:
@@ -48,7 +53,8 @@ class Mentions:
                 if leaf.sources is None or source in leaf.sources
             ]
         self._everywhere = [(leaf.text, number) for number, leaf in every if leaf.sources is None]
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[_Key, _Stream] = {}
+        self._calls_told = False
         self._open_calls: dict[str, None] = {}
 
     def __repr__(self) -> str:
@@ -56,9 +62,9 @@ class Mentions:
 
     def piece(self, event: Text) -> None:
         """A piece of a message."""
-        stream = self._streams.get(event.source)
+        stream = self._streams.get((event.source, event.call))
         if stream is None:
-            stream = self._stream_of(event.source)
+            stream = self._stream_of(event.source, event.call)
         if not stream.wanted:
             return
         window = stream.tail + event.text
@@ -71,7 +77,8 @@ class Mentions:
 
     def message(self, event: Message) -> None:
         """A whole message; it is also the end of what its source sent in pieces."""
-        self._streams.pop(_key(event.source), None)
+        if self._streams:
+            self._end(event.source)
         wanted = self._by_source.get(event.source, self._everywhere)
         for text, _ in wanted:
             if text in event.text:
@@ -91,14 +98,22 @@ class Mentions:
         """A call is over."""
         self._open_calls.pop(event.call, None)
 
-    def _stream_of(self, source: str) -> _Stream:
-        key = _key(source)
+    def _end(self, source: str) -> None:
+        name, _ = key = _key(source, "")
+        self._streams.pop(key, None)
+        if self._calls_told:
+            for other in [other for other in self._streams if other[0] == name]:
+                del self._streams[other]
+
+    def _stream_of(self, source: str, call: str) -> _Stream:
+        key = _key(source, call)
         stream = self._streams.get(key)
         if stream is None:
             if len(self._streams) >= MAX_STREAMS:
                 del self._streams[next(iter(self._streams))]
             stream = _Stream(self._by_source.get(source, self._everywhere))
             self._streams[key] = stream
+            self._calls_told = self._calls_told or bool(call)
         return stream
 
     def _found(self, wanted: _Wanted, where: str) -> None:
@@ -109,6 +124,6 @@ class Mentions:
             some[:] = [one for one in some if one not in found]
 
 
-def _key(source: str) -> str:
-    """The name of a source as it is remembered: no name of a condition's is longer."""
-    return source if len(source) <= MAX_NAME else source[: MAX_NAME + 1]
+def _key(source: str, call: str) -> _Key:
+    """As it is remembered: no name of a condition's, and no call's id, is longer."""
+    return source[: MAX_NAME + 1], call[: _LONGEST_CALL + 1]
