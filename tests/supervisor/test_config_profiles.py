@@ -258,6 +258,15 @@ def test_what_the_user_says_holds(
     config.settings(flags, profile, **environ)
 
 
+def test_what_a_file_says_of_files_is_idle_at_a_level_that_shows_all(config: Files) -> None:
+    """Else nobody could name such a level in a project with a workspace of its own."""
+    config.say('workspace = "src"\nro = ["data"]\ntime = "5s"')
+    assert set(config.settings({"sandbox": "basic"}).values) == {"sandbox", "time"}
+    assert set(config.settings({"sandbox": "standard"}).values) > {"workspace", "ro"}
+    # What is said in the same breath is refused by the spec, so it stays.
+    assert "ro" in config.settings({"sandbox": "basic", "ro": ["x"]}).values
+
+
 def test_a_trusted_project_gets_what_it_asks_for(config: Files) -> None:
     """With its file as the origin."""
     config.say('net = "host"\nrw = ["/data"]', f'trust = ["{config.project}"]')

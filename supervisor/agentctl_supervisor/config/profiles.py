@@ -86,7 +86,7 @@ def settings_of(
     layers = [*spoken, *picked, theirs.top, ours.top]
     if project is not None and not _is_trusted(project, ours):
         _refuse_too_much(project, layers, cwd, environ)
-    return _merged(layers)
+    return _with_meaning(_merged(layers), spoken)
 
 
 def _flags(flags: Mapping[str, Any], cwd: str) -> Layer:
@@ -227,6 +227,22 @@ def _merged(layers: Sequence[Layer]) -> Settings:
             values[name] = holding[0].values[name]
             origins[name] = holding[0].origins[name]
     return Settings(values, origins)
+
+
+def _with_meaning(settings: Settings, spoken: Sequence[Layer]) -> Settings:
+    """*settings* without what a file says of files for a level that shows all of them.
+
+    Whoever names such a level has said that.  On the command line it is a contradiction, and
+    no network where none can be taken away is one anywhere: those are refused.
+    """
+    if settings.get("sandbox") not in (Sandbox.BASIC, Sandbox.NONE):
+        return settings
+    said = {name for layer in spoken for name in layer.values}
+    idle = {"workspace", "ro", "rw", "unprotect"} - said
+    return Settings(
+        {name: value for name, value in settings.values.items() if name not in idle},
+        {name: origin for name, origin in settings.origins.items() if name not in idle},
+    )
 
 
 def _entries(layer: Layer, name: str) -> tuple[str, ...]:
