@@ -279,7 +279,7 @@ class _Confined:
                 continue
             if name == protected.CONFIGURATION and not _configures_agentctl(path):
                 continue
-            if os.path.realpath(path) != path:
+            if _leads_elsewhere(path):
                 self._exposed.append((name, "a link cannot be protected"))
                 continue
             bind = Bind(os.fsencode(path), mapped=True)
@@ -352,6 +352,13 @@ def _links(path: str) -> list[Link]:
 def _entries(variable: str) -> list[str]:
     """The absolute directories of a search path; a relative one is whatever the run makes of it."""
     return [entry for entry in variable.split(os.pathsep) if entry.startswith("/")]
+
+
+def _leads_elsewhere(path: str) -> bool:
+    try:
+        return os.path.realpath(path) != path
+    except OSError:  # a link that another run exchanges at this moment
+        return True
 
 
 def _configures_agentctl(path: str) -> bool:

@@ -53,7 +53,10 @@ def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
                 case Kind.MISSING:
                     continue
                 case Kind.LINKED:
-                    real = os.path.realpath(os.path.join(path, name))
+                    try:
+                        real = os.path.realpath(os.path.join(path, name))
+                    except OSError:  # another run exchanges it at this moment
+                        continue
                     inside = relative_to(real, (path,))
                     is_repository = name == b".git" and os.path.isdir(real)
                     if inside is not None and inside != b"." and not is_repository:
