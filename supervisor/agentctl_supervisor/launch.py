@@ -21,7 +21,7 @@ DEFAULT_LEVEL: Final = Sandbox.BASIC
 
 
 def settled(spec: RunSpec, environ: Mapping[str, str]) -> RunSpec:
-    """*spec* with a sandbox level and a network, and where they came from; checked.
+    """*spec* with a sandbox level, a network and absolute paths, and their origins; checked.
 
     Raises:
         SpecError: there is no level of the name that *environ* gives, or the spec cannot be
@@ -41,7 +41,18 @@ def settled(spec: RunSpec, environ: Mapping[str, str]) -> RunSpec:
     else:
         net = Network.NONE if level in CONFINED else Network.HOST
         origins["net"] = "default"
-    return msgspec.structs.replace(spec, sandbox=level, net=net, origins=origins).checked()
+    given = msgspec.structs.replace(spec, sandbox=level, net=net, origins=origins)
+    if given.ro or given.rw:
+        # Whoever looks at the run afterwards has another working directory.
+        here = working_directory(given)
+        given = msgspec.structs.replace(
+            given, ro=_absolute(given.ro, here), rw=_absolute(given.rw, here)
+        )
+    return given.checked()
+
+
+def _absolute(paths: tuple[str, ...], here: str) -> tuple[str, ...]:
+    return tuple(os.path.normpath(os.path.join(here, path)) for path in paths)
 
 
 _W = TypeVar("_W", Sandbox, Network)

@@ -254,11 +254,9 @@ def test_a_project_file_is_exposed_if_it_has_our_settings(
 
 
 def test_the_roots_are_the_workspace_and_what_is_outside_of_it(tmp_path: Path) -> None:
-    """``--rw`` beneath the workspace adds nothing; a relative one is of the working directory."""
+    """``--rw`` beneath the workspace adds nothing; a relative one would mean our own directory."""
     work = tmp_path / "work"
-    spec = RunSpec(
-        argv=["x"], cwd=str(work), rw=("../more", "inside", str(tmp_path / "more"), "/other")
-    )
+    spec = RunSpec(argv=["x"], rw=(f"{work}/in", "../more", f"{tmp_path}/more", "/other"))
 
     assert roots_of(str(work), spec) == (
         str(work).encode(),

@@ -12,13 +12,13 @@ MAX_ROOTS: Final = 32
 def roots_of(workspace: str, spec: RunSpec) -> tuple[bytes, ...]:
     """The *workspace* of a run, then what ``--rw`` adds outside of it.
 
-    *workspace* is empty where there is no such bound, and so is the answer then.  Paths are
-    absolute.  Whoever opens them still follows no link.
+    *workspace* is empty where there is no such bound, and so is the answer then.  All paths
+    are absolute; one that is not, in a spec of somebody else's making, would mean whatever
+    our own working directory makes of it.  Whoever opens them still follows no link.
     """
     if not workspace:
         return ()
-    base = os.fsencode(spec.cwd or workspace)
-    more = [os.path.realpath(os.path.join(base, os.fsencode(path))) for path in spec.rw]
+    more = [os.path.realpath(os.fsencode(path)) for path in spec.rw if os.path.isabs(path)]
     roots = [os.fsencode(workspace)]
     for root in more[:MAX_ROOTS]:
         if relative_to(root, roots) is None:
