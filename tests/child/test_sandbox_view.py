@@ -273,6 +273,19 @@ def test_only_the_agreed_descriptors(caller: Caller) -> None:
     held.status.close()
 
 
+def test_a_crash_leaves_no_core(caller: Caller) -> None:
+    """No file, no pipe (a limit of 1 says so, core(5)), and no memory to whoever is asked still."""
+    said = caller.shell(
+        "ulimit -H -c; grep 'core file' /proc/self/limits; cat /proc/self/coredump_filter;"
+        "sh -c 'kill -SEGV $$'; ls -A | grep -q '^core' && echo left; ulimit -c unlimited; echo 33 >"
+        " /proc/self/coredump_filter"
+    )
+    assert "Max core file size        1                    1 " in said
+    assert "\n00000000\n" in said
+    assert said.count("Read-only") == 1
+    assert "left" not in said
+
+
 def test_the_machines_name_is_not_told(caller: Caller) -> None:
     """Neither by uname nor to be changed."""
     assert caller.shell("uname -n") == "agentctl\n"

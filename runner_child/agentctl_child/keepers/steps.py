@@ -61,6 +61,13 @@ STEPS: Final = (
         ("user namespace",),
     ),
     Step(
+        "memory dumps",
+        "enclosure",
+        _STRICT,
+        "no memory is written to a core dump, whoever on this machine collects those",
+        "while /proc can be written to; the setting is inherited, and theirs to read only",
+    ),
+    Step(
         "loopback",
         "enclosure",
         _STRICT,

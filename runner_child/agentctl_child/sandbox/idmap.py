@@ -8,9 +8,10 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Self
 
 from agentctl_child.sandbox import clone, syscalls
+from agentctl_child.sandbox.descriptors import closing
 
 #: The last number, 2^32 - 1, means "no id".
 _END: Final = 0xFFFF_FFFF
@@ -56,31 +57,45 @@ def present(process: int, name: str) -> tuple[tuple[int, int], ...]:
     return tuple((int(line[0]), min(int(line[0]) + int(line[2]), _END)) for line in lines)
 
 
-def user_namespace(proc: int, uids: Sequence[Line], gids: Sequence[Line]) -> int:
-    """A descriptor of a new user namespace with these maps.  Raises OSError.
+class Namespace:
+    """A user namespace to take a map from, and a process that is nothing but its member.
 
-    ``proc``: descriptor of a writable /proc of our own pid namespace.  Needs CAP_SETUID and
-    CAP_SETGID, and so is for root only.  It gives nobody anything: a map of a namespace
-    without processes is a table.
+    Needs CAP_SETUID and CAP_SETGID, and so is for root only.  It gives nobody anything: the map
+    of a namespace without processes is a table.  The process is killed before anybody uses
+    the map; leaving the context waits for its end.  Raises OSError.
     """
-    pid, pidfd = clone.fork(clone.NEW_USER)
-    if pid == 0:
-        # All signals are blocked, so nothing but the SIGKILL below, or the end of the pid
-        # namespace, ends this.
-        while True:
-            signal.pause()
-    try:
+
+    def __init__(self) -> None:
+        self._pid, self._pidfd = clone.fork(clone.NEW_USER)
+        if self._pid == 0:
+            # All signals are blocked, so nothing but a SIGKILL, or the end of the pid
+            # namespace, ends this.
+            while True:
+                signal.pause()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kill()
+        os.close(self._pidfd)
+        os.waitpid(self._pid, 0)
+
+    def mapped(self, proc: int, uids: Sequence[Line], gids: Sequence[Line]) -> int:
+        """A descriptor of the namespace with these maps; once.
+
+        ``proc``: descriptor of a writable /proc of our own pid namespace.
+        """
         for name, lines in (("uid_map", uids), ("gid_map", gids)):
             text = "".join(f"{disk} {shown} {count}\n" for disk, shown, count in lines)
             # One write(2): the kernel takes each of these files exactly once.
-            descriptor = os.open(f"{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)
-            try:
+            path = f"{self._pid}/{name}"
+            with closing(os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)) as descriptor:
                 syscalls.call(name, os.write, descriptor, text.encode())
-            finally:
-                os.close(descriptor)
-        return os.open(f"{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
-    finally:
+        namespace = os.open(f"{self._pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
+        self._kill()
+        return namespace
+
+    def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        os.close(pidfd)
-        os.waitpid(pid, 0)
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)

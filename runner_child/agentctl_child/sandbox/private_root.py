@@ -15,6 +15,7 @@ from typing import Final
 from agentctl_child.sandbox import beneath, device_directory, idmap, mount_api, syscalls
 from agentctl_child.sandbox.descriptors import closing
 from agentctl_child.sandbox.mountinfo import mounts
+from agentctl_child.sandbox.mountpoints import Land, Mountpoints
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
 
 #: By which `layers` knows it again in /proc/self/mountinfo.
@@ -56,14 +57,6 @@ class UnfitPartError(Exception):
 
 
 @dataclass
-class _Placed:
-    """What a path of the view leads to: a directory that we may add to, or somebody's files."""
-
-    ours: bool
-    run_owns: bool = False
-
-
-@dataclass
 class PrivateRoot:
     """Makes the root, and enters it.
 
@@ -76,11 +69,10 @@ class PrivateRoot:
     gid: int
     map_owners: bool
     _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    _placed: dict[bytes, _Placed] = field(default_factory=dict)
     _finally_read_only: list[int] = field(default_factory=list)
     _namespaces: dict[tuple[int, int], int] = field(default_factory=dict)
     _stocked: int = 0
-    _empty: bytes = b""
+    _empty: int | None = None
 
     def enter(self) -> None:
         """Make it and pivot into it.  Raises OSError, UnfitPartError; nothing is open then."""
@@ -94,18 +86,20 @@ class PrivateRoot:
         with self._open:
             # First: from here on nothing that we do reaches the host.
             mount_api.stop_propagation()
+            first = self._first_namespace()
             # Before anything is covered, so that every source is the host's.
             sources = self._open_sources()
             nodes = device_directory.open_nodes()
             for _, node in nodes:
                 self._open.callback(os.close, node)
-            self._make_proc(sources)
+            self._make_proc(sources, first)
             self._make_holder()
+            self._mountpoints = Mountpoints(self._root, self.uid, self.gid)
+            self._open.callback(self._mountpoints.close)
             syscalls.call("mkdir", os.mkdir, b"proc", _DIRECTORY, dir_fd=self._root)
             self._mount(self._proc, b"proc")
-            self._placed[b"/proc"] = _Placed(ours=False)
+            self._mountpoints.settle(b"/proc", Land(ours=False))
             device_directory.fill(self._root, nodes, self._mount)
-            self._placed[b"/dev"] = self._placed[b"/"]
             for part in self._all_parts():
                 self._place(part, sources)
             for mount in (*self._finally_read_only, self._root):
@@ -165,9 +159,16 @@ class PrivateRoot:
         below = self._keep(beneath.open_beneath(holder, b"root"))
         self._root = self._keep(mount_api.clone_tree(below))
         mount_api.attach(self._root, below)
-        self._placed[b"/"] = _Placed(ours=True)
 
-    def _make_proc(self, sources: Mapping[bytes, int]) -> None:
+    def _first_namespace(self) -> idmap.Namespace | None:
+        """The process of one is forked while there is other work, since that takes a while."""
+        if not self.map_owners or not any(
+            isinstance(part, Bind) and part.mapped for part in self.parts
+        ):
+            return None
+        return self._open.enter_context(idmap.Namespace())
+
+    def _make_proc(self, sources: Mapping[bytes, int], first: idmap.Namespace | None) -> None:
         """The /proc of our own pid namespace, which only a member of it can mount.
 
         Read-only: who is root, in a user namespace too, could write to /proc/sys.  It becomes
@@ -175,21 +176,22 @@ class PrivateRoot:
         """
         attributes = mount_api.NO_SUID | mount_api.NO_DEV | mount_api.NO_EXEC
         self._proc = self._keep(mount_api.new_filesystem(b"proc", attributes))
-        if self.map_owners:
+        if first is not None:
             for part in self.parts:
                 if isinstance(part, Bind) and part.mapped and part.path in sources:
                     found = os.fstat(sources[part.path])
-                    self._make_namespace(found.st_uid, found.st_gid)
+                    self._map_owner(found.st_uid, found.st_gid, first)
         mount_api.restrict(self._proc, mount_api.READ_ONLY)
 
-    def _make_namespace(self, uid: int, gid: int) -> None:
-        """One for each owner, for all parts of this run."""
+    def _map_owner(self, uid: int, gid: int, first: idmap.Namespace) -> None:
+        """One namespace for each owner, for all parts of this run."""
         if (uid, gid) in self._namespaces or (uid, gid) == (self.uid, self.gid):
             return
         with closing(os.open("self", os.O_PATH | os.O_CLOEXEC, dir_fd=self._proc)) as own:
             uids = idmap.exchange(uid, self.uid, idmap.present(own, "uid_map"))
             gids = idmap.exchange(gid, self.gid, idmap.present(own, "gid_map"))
-        self._namespaces[uid, gid] = self._keep(idmap.user_namespace(self._proc, uids, gids))
+        made = self._open.enter_context(idmap.Namespace()) if self._namespaces else first
+        self._namespaces[uid, gid] = self._keep(made.mapped(self._proc, uids, gids))
 
     def _mask_proc(self) -> None:
         for name in _MASKED_IN_PROC:
@@ -215,14 +217,16 @@ class PrivateRoot:
                 case Text():
                     self._text(part)
                 case Link():
-                    self._link(part)
+                    self._mountpoints.link(part.path, part.target)
         except OSError as error:
             raise _unfit(part, error) from None
 
     def _bind(self, part: Bind, source: int) -> None:
         found = os.fstat(source)
-        with self._mountpoint(part.path, directory=stat.S_ISDIR(found.st_mode)) as place:
-            exchanged = not self._nearest(part.path).ours and _differ(found, os.fstat(place))
+        with self._mountpoints.at(part.path, directory=stat.S_ISDIR(found.st_mode)) as place:
+            exchanged = not self._mountpoints.land_around(part.path).ours and _differ(
+                found, os.fstat(place)
+            )
             if exchanged and part.writable:
                 raise UnfitPartError(
                     part.path,
@@ -238,7 +242,7 @@ class PrivateRoot:
                     mount_api.attach(tree, place)
                 else:
                     self._bind_one_by_one(part, source, place, namespace)
-        self._placed[part.path] = _Placed(ours=False)
+        self._mountpoints.settle(part.path, Land(ours=False))
 
     def _namespace_for(self, part: Bind, found: os.stat_result) -> int | None:
         if not (part.mapped and self.map_owners):
@@ -284,7 +288,7 @@ class PrivateRoot:
 
     def _scratch(self, part: Scratch) -> None:
         inodes = min(max(part.size_bytes // _BYTES_PER_INODE, 64), _MOST_INODES)
-        with self._mountpoint(part.path, directory=True) as place:
+        with self._mountpoints.at(part.path, directory=True) as place:
             memory = mount_api.new_filesystem(
                 b"tmpfs",
                 mount_api.NO_SUID | mount_api.NO_DEV,
@@ -299,93 +303,24 @@ class PrivateRoot:
             )
             with closing(memory):
                 mount_api.attach(memory, place)
-        self._placed[part.path] = _Placed(ours=True, run_owns=True)
+        self._mountpoints.settle(part.path, Land(ours=True, run_owns=True))
 
     def _cover(self, part: Cover) -> None:
-        with self._mountpoint(part.path, directory=None) as place:
+        with self._mountpoints.at(part.path, directory=None) as place:
             if stat.S_ISDIR(os.fstat(place).st_mode):
-                name = self._stock_name()
-                syscalls.call("mkdir", os.mkdir, name, _DIRECTORY, dir_fd=self._stock)
                 # Read-only in the end only: another part may lie beneath.
-                self._attach_copy(name, place, read_only=False)
-                self._placed[part.path] = _Placed(ours=True)
+                tree = self._keep(self._stock_directory())
+                mount_api.attach(tree, place)
+                self._finally_read_only.append(tree)
+                self._mountpoints.settle(part.path, Land(ours=True))
             else:
                 self._attach_copy(self._empty_file(), place)
-                self._placed[part.path] = _Placed(ours=False)
+                self._mountpoints.settle(part.path, Land(ours=False))
 
     def _text(self, part: Text) -> None:
-        with self._mountpoint(part.path, directory=False) as place:
+        with self._mountpoints.at(part.path, directory=False) as place:
             self._attach_copy(self._stock_file(part.data), place)
-        self._placed[part.path] = _Placed(ours=False)
-
-    def _link(self, part: Link) -> None:
-        directory, name = os.path.split(part.path)
-        if self._nearest(part.path).ours:
-            with self._mountpoint(directory, directory=True) as place:
-                syscalls.call("symlink", os.symlink, part.target, name, dir_fd=place)
-            return
-        with closing(self._find(directory)) as place:
-            # Never made on the host: it is there already, or it is not to be had.
-            if os.readlink(name, dir_fd=place) != part.target:
-                raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
-
-    # --- where a part is mounted ------------------------------------------------
-
-    def _nearest(self, path: bytes) -> _Placed:
-        """The part that a path, which is none itself yet, lies in."""
-        while path != b"/":
-            path = os.path.dirname(path)
-            if path in self._placed:
-                break
-        return self._placed[path]
-
-    def _find(self, path: bytes) -> int:
-        relative = path.strip(b"/") or b"."
-        return beneath.open_beneath(self._root, relative)
-
-    @contextlib.contextmanager
-    def _mountpoint(self, path: bytes, *, directory: bool | None) -> Iterator[int]:
-        """What is at a path now, made if it lies in a file system of ours.
-
-        ``directory`` None: whatever is there, and a directory if there is nothing.
-        """
-        try:
-            place = self._find(path)
-        except FileNotFoundError:
-            nearest = self._nearest(path)
-            if not nearest.ours:
-                raise
-            self._make(path, directory=directory is not False, run_owns=nearest.run_owns)
-            place = self._find(path)
-        with closing(place):
-            is_directory = stat.S_ISDIR(os.fstat(place).st_mode)
-            if directory is not None and is_directory != directory:
-                number = errno.EISDIR if is_directory else errno.ENOTDIR
-                raise OSError(number, os.strerror(number))
-            yield place
-
-    def _make(self, path: bytes, *, directory: bool, run_owns: bool) -> None:
-        """Make what is missing on the way to a path; only ever in memory of ours."""
-        *parents, last = path.strip(b"/").split(b"/")
-        with contextlib.ExitStack() as stack:
-            at = self._root
-            for name in parents:
-                try:
-                    at = beneath.open_beneath(at, name)
-                except FileNotFoundError:
-                    self._make_directory(at, name, run_owns=run_owns)
-                    at = beneath.open_beneath(at, name)
-                stack.callback(os.close, at)
-            if directory:
-                self._make_directory(at, last, run_owns=run_owns)
-            else:
-                os.close(os.open(last, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=at))
-
-    def _make_directory(self, at: int, name: bytes, *, run_owns: bool) -> None:
-        syscalls.call("mkdir", os.mkdir, name, _DIRECTORY, dir_fd=at)
-        if run_owns:
-            # What lies in a directory of the run's is the run's.
-            os.chown(name, self.uid, self.gid, dir_fd=at, follow_symlinks=False)
+        self._mountpoints.settle(part.path, Land(ours=False))
 
     # --- the stock -------------------------------------------------------------
 
@@ -393,30 +328,31 @@ class PrivateRoot:
         self._stocked += 1
         return b"%d" % self._stocked
 
-    def _stock_file(self, data: bytes) -> bytes:
+    def _stock_directory(self) -> int:
+        """A mount of a new empty directory."""
         name = self._stock_name()
-        descriptor = os.open(
-            name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=self._stock
-        )
-        with closing(descriptor):
+        syscalls.call("mkdir", os.mkdir, name, _DIRECTORY, dir_fd=self._stock)
+        with closing(beneath.open_beneath(self._stock, name)) as entry:
+            return mount_api.clone_tree(entry)
+
+    def _stock_file(self, data: bytes) -> int:
+        """A new file, open for reading."""
+        name = self._stock_name()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with closing(os.open(name, flags, 0o444, dir_fd=self._stock)) as descriptor:
             while data:
                 data = data[syscalls.call("write", os.write, descriptor, data) :]
-        return name
+        return self._keep(beneath.open_beneath(self._stock, name))
 
-    def _empty_file(self) -> bytes:
-        if not self._empty:
+    def _empty_file(self) -> int:
+        if self._empty is None:
             self._empty = self._stock_file(b"")
         return self._empty
 
-    def _attach_copy(self, name: bytes, place: int, *, read_only: bool = True) -> None:
-        with closing(beneath.open_beneath(self._stock, name)) as entry:
-            tree = mount_api.clone_tree(entry)
-        if read_only:
-            with closing(tree):
-                mount_api.restrict(tree, mount_api.READ_ONLY)
-                mount_api.attach(tree, place)
-        else:
-            self._finally_read_only.append(self._keep(tree))
+    def _attach_copy(self, entry: int, place: int) -> None:
+        """Mount a file of the stock read-only, without a trace of where it lies."""
+        with closing(mount_api.clone_tree(entry)) as tree:
+            mount_api.restrict(tree, mount_api.READ_ONLY)
             mount_api.attach(tree, place)
 
     def _mount(self, tree: int, path: bytes) -> None:

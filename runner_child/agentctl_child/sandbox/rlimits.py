@@ -27,7 +27,8 @@ def bound_everything() -> None:
 
     Core dumps: none.  The value 1 and not 0, because a kernel that pipes dumps to a program
     (core_pattern "|...") asks that program in spite of 0, and only not at 1 (core(5)); as the size
-    of a file it is too small for any dump.
+    of a file it is too small for any dump.  A program that the kernel gives dumps by socket
+    (core_pattern "@...", Linux 6.16) is asked all the same: `core_dumps` leaves it nothing to read.
     """
     _set(resource.RLIMIT_CORE, NO_DUMP, NO_DUMP)
     for kind, ceiling in _CEILINGS.items():
