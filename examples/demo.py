@@ -77,7 +77,8 @@ def kill_the_supervisor() -> int:
 def running(name: str) -> Iterator["subprocess.Popen[bytes]"]:
     """``agentctl run`` the runaway in the background, its whole tree up; ends with the block."""
     program = (os.path.relpath(sys.executable), os.path.relpath(RUNAWAY))
-    arguments = ("run", "-q", "--name", name, "--term-grace", "1s", "--", *program)
+    options = ("--name", name, "--term-grace", "1s", "--env", "DEMO_MARKER")
+    arguments = ("run", "-q", *options, "--", *program)
     show(*arguments, "&")
     with subprocess.Popen(
         command(*arguments),

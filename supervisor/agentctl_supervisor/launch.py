@@ -17,7 +17,7 @@ from agentctl_supervisor.policy.environment import CONFINED
 
 LEVEL_VARIABLE: Final = "AGENTCTL_SANDBOX"
 """The level of runs that name none."""
-DEFAULT_LEVEL: Final = Sandbox.BASIC
+DEFAULT_LEVEL: Final = Sandbox.STRICT
 
 
 def settled(spec: RunSpec, environ: Mapping[str, str]) -> RunSpec:

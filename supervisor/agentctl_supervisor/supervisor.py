@@ -184,8 +184,8 @@ class Supervisor:
                     boot_id=boot_id(),
                     socket=self._control.path,
                     uid=os.getuid(),
-                    workspace="" if policy.workspace is None else policy.workspace.path,
-                    private_workspace=policy.workspace is not None and policy.workspace.private,
+                    workspace=policy.workspace.told if policy.workspace else "",
+                    private_workspace=bool(policy.workspace and policy.workspace.private),
                 )
             )
             run = Run(

@@ -5,6 +5,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -126,7 +127,8 @@ class Walk:
             (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
             (tools / name).chmod(0o755)
         for folder in ("docs", "examples"):
-            (directory / folder).symlink_to(REPOSITORY / folder)
+            # As in a checkout: what a link leads to, a run would not see.
+            shutil.copytree(REPOSITORY / folder, directory / folder)
         script = ["set -eu -o pipefail"]
         for file, kind, text in blocks(page):
             if file:

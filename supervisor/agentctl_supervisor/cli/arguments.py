@@ -10,7 +10,7 @@ from agentctl_supervisor.cli.parser import DURATION, Parser, command_parser
 from agentctl_supervisor.errors import UsageError
 
 HELP: Final = """\
-Run agents and untrusted code in process trees of their own; really stop them.
+Run agents and untrusted code in sandboxes of their own; really stop them.
 
 Usage: agentctl COMMAND [OPTIONS]
 
@@ -49,7 +49,7 @@ def _run_parser() -> Parser:
         "run",
         "[OPTIONS] -- PROGRAM ARG...\n"
         "       agentctl run [OPTIONS] (module:function | path.py:function)",
-        "Run a program, or a Python function, in a process tree of its own until it ends.\n"
+        "Run a program, or a Python function, in a sandbox of its own until it ends.\n"
         "Its output passes through unchanged; a function's value is printed as JSON.\n"
         "Ctrl-C stops it, a second Ctrl-C kills it.",
         f"{DURATION}.\n"
@@ -58,7 +58,7 @@ def _run_parser() -> Parser:
         "the program could not be executed or found.",
         examples=(
             "agentctl run -- python agent.py --fast",
-            "agentctl run --name nightly --time 10m -d -- ./agent.sh",
+            "agentctl run --name nightly --time 10m --net host -d -- ./agent.sh",
             """agentctl run --input '["stop"]' count.py:main""",
         ),
         as_json="print the report as JSON; the program's own stdout goes to stderr",
@@ -70,6 +70,18 @@ def _run_parser() -> Parser:
     add("--time", metavar="DUR", help="hard limit on the time that it may take (default: none)")
     add("--grace", metavar="DUR", help="how long it may take to obey when asked to stop (5s)")
     add("--term-grace", metavar="DUR", help="how long after SIGTERM it is killed (2s)")
+    add("--python", metavar="PATH", help="the interpreter for a function (default: ours)")
+    add("--input", metavar="JSON|@FILE|-", help="the function's argument")
+    add("-d", dest="detach", action="store_true", help="print the id and leave it running")
+    add("-i", dest="stdin", action="store_true", help="pass standard input on (default: none)")
+    add("-q", dest="quiet", action="store_true", help="say nothing of our own")
+    _add_sandbox_options(parser)
+    add("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_sandbox_options(parser: Parser) -> None:
+    add = parser.add_argument_group("what it is given").add_argument
     add("--sandbox", metavar="LEVEL", help="strict (default), standard, basic or none")
     add("--workspace", metavar="DIR", help="what it may write to (default: here, if that is fit)")
     add("--ro", action="append", default=[], metavar="PATH", help="more that it may read")
@@ -81,16 +93,9 @@ def _run_parser() -> Parser:
         metavar="NAME",
         help="a name in the workspace that it may change after all: .git/hooks",
     )
-    add("--env", action="append", default=[], metavar="N[=V]", help="a variable for it")
-    add("--net", metavar="NET", help="none (default) or host: what it reaches of the network")
-    add("--explain", action="store_true", help="say what it would get, and run nothing")
-    add("--python", metavar="PATH", help="the interpreter for a function (default: ours)")
-    add("--input", metavar="JSON|@FILE|-", help="the function's argument")
-    add("-d", dest="detach", action="store_true", help="print the id and leave it running")
-    add("-i", dest="stdin", action="store_true", help="pass standard input on (default: none)")
-    add("-q", dest="quiet", action="store_true", help="say nothing of our own")
-    add("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    return parser
+    add("--env", action="append", default=[], metavar="NAME[=V]", help="a variable of yours, or V")
+    add("--net", metavar="NET", help="none (default): its own loopback; host: your network")
+    add("--explain", action="store_true", help="say what it would be given, and run nothing")
 
 
 def _stop_parser() -> Parser:

@@ -18,11 +18,11 @@ RUNG_WORDS: Final = {
 }
 _LAST_WORDS: Final = 1 << 14
 _NO_NETWORK: Final = re.compile(
-    r"network is unreachable|name resolution|name or service not known|could ?n.t resolve"
-    r"|could not resolve|cannot resolve|no address associated|ENOTFOUND|EAI_AGAIN|ENETUNREACH"
-    r"|ECONNREFUSED|connection refused|no such host|getaddrinfo|failed to connect"
-    r"|failed to establish a new connection|could not connect|couldn.t connect",
-    re.IGNORECASE,
+    r"(?i:network is unreachable|name resolution|name or service not known|no such host"
+    r"|could ?n.t resolve|could not resolve|cannot resolve|no address associated"
+    r"|connection refused|could not connect|couldn.t connect|failed to connect"
+    r"|failed to establish a new connection|nodename nor servname)"
+    r"|\b(ENOTFOUND|EAI_AGAIN|ENETUNREACH|ECONNREFUSED|getaddrinfo)\b"
 )
 """How curl, git, Python, Node, Go and the C library say it."""
 _PLAIN: Final = frozenset({Result.SUCCEEDED, Result.STOPPED})

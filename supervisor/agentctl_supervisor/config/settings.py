@@ -6,7 +6,7 @@ Durations and sizes are written as on the command line, everywhere.
 
 import datetime as dt
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -87,7 +87,7 @@ def _level(raw: Any, place: Place) -> Value:
         return Sandbox(text)
     except ValueError:
         raise UsageError(
-            f"{place.what}: no such sandbox level: {_shown(text)}", hint=" or ".join(Sandbox)
+            f"{place.what}: no such sandbox level: {_shown(text)}", hint=_meant(text, Sandbox)
         ) from None
 
 
@@ -97,8 +97,16 @@ def _network(raw: Any, place: Place) -> Value:
         return Network(text)
     except ValueError:
         raise UsageError(
-            f"{place.what}: no such network: {_shown(text)}", hint=" or ".join(Network)
+            f"{place.what}: no such network: {_shown(text)}", hint=_meant(text, Network)
         ) from None
+
+
+def _meant(text: str, words: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    known = list(words)
+    close = get_close_matches(text, known, 1, 0.6)
+    return f"did you mean {close[0]}?" if close else " or ".join(known)
 
 
 def _path(raw: Any, place: Place) -> Value:

@@ -11,6 +11,7 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Network, Sandbox
 from agentctl_supervisor.policy import environment, protected
 from agentctl_supervisor.policy.decision import Policy
+from agentctl_supervisor.policy.links import as_text
 from agentctl_supervisor.policy.view import Piece, Rank
 
 
@@ -82,19 +83,19 @@ def explain(
         network=policy.network,
         everything=policy.workspace is None,
         own_uid=own_uid,
-        cwd=policy.cwd,
-        workspace=policy.workspace.path if policy.workspace else "",
+        cwd=as_text(policy.cwd),
+        workspace=policy.workspace.told if policy.workspace else "",
         workspace_private=policy.workspace is not None and policy.workspace.private,
         workspace_why=policy.workspace.why if policy.workspace else "",
         writable=_shown(pieces, writable=True),
         readable=_shown(pieces, writable=False),
         in_memory=tuple(
-            InMemory(piece.path, piece.part.size_bytes)
+            InMemory(as_text(piece.path), piece.part.size_bytes)
             for piece in pieces
             if isinstance(piece.part, Scratch) and piece.rank < Rank.COVERED
         ),
         covered=tuple(
-            Shown(piece.path, piece.why)
+            Shown(as_text(piece.path), piece.why)
             for piece in pieces
             if isinstance(piece.part, Cover) or piece.rank is Rank.COVERED
         ),
@@ -105,8 +106,8 @@ def explain(
         ),
         exposed=tuple(Shown(_inside(path, policy), why) for path, why in policy.exposed),
         missing=_missing(spec, policy),
-        unprotected=tuple(spec.unprotect),
-        environment=tuple(sorted(set(policy.env) - set(own))),
+        unprotected=tuple(map(as_text, spec.unprotect)),
+        environment=tuple(sorted(map(as_text, set(policy.env) - set(own)))),
         environment_own=own,
         limits=limits,
         origins=spec.origins,
@@ -116,7 +117,7 @@ def explain(
 
 def _shown(pieces: tuple[Piece, ...], *, writable: bool) -> tuple[Shown, ...]:
     return tuple(
-        Shown(piece.path, piece.why)
+        Shown(as_text(piece.path), piece.why)
         for piece in pieces
         if isinstance(piece.part, Bind)
         and piece.writable == writable
@@ -128,7 +129,7 @@ def _shown(pieces: tuple[Piece, ...], *, writable: bool) -> tuple[Shown, ...]:
 def _inside(path: str, policy: Policy) -> str:
     """*path* as it is called in the workspace, if it lies there."""
     assert policy.workspace is not None
-    return path.removeprefix(policy.workspace.path.rstrip("/") + "/")
+    return as_text(path).removeprefix(policy.workspace.told.rstrip("/") + "/")
 
 
 def _missing(spec: RunSpec, policy: Policy) -> tuple[str, ...]:

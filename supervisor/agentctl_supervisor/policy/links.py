@@ -64,3 +64,8 @@ def is_beneath(path: str, directory: str) -> bool:
 def lies_inside(path: str, directory: str) -> bool:
     """Whether *path* lies beneath *directory*, and is not itself."""
     return path != directory and is_beneath(path, directory)
+
+
+def as_text(path: str) -> str:
+    """*path* as text that can be sent: what is not UTF-8 is escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.policy.links import is_beneath
+from agentctl_supervisor.policy.links import as_text, is_beneath
 from agentctl_supervisor.policy.places import Places
 
 
@@ -20,6 +20,11 @@ class Workspace:
     cwd: str
     private: bool = False
     why: str = ""
+
+    @property
+    def told(self) -> str:
+        """Its path for records: what is not UTF-8 is escaped."""
+        return as_text(self.path)
 
 
 @dataclass(frozen=True)
