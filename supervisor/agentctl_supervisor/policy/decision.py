@@ -5,12 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
+from agentctl_protocol.spawning import Bind, Link, Part, Scratch, Text
 from agentctl_protocol.spec import RunSpec, SpecError, split_target
 from agentctl_protocol.vocabulary import Network, Sandbox
-from agentctl_supervisor.policy import accounts, environment, program, protected, system_view
-from agentctl_supervisor.policy.links import follow, is_beneath
-from agentctl_supervisor.policy.own_files import kept, own_files
+from agentctl_supervisor.policy import (
+    accounts,
+    environment,
+    program,
+    protected,
+    shared_view,
+    system_view,
+)
+from agentctl_supervisor.policy.links import follow
+from agentctl_supervisor.policy.own_files import kept
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.view import (
     Gathered,
@@ -102,8 +109,8 @@ def decide(spec: RunSpec, ground: Ground) -> Policy:
 def why_fresh(cwd: str, environ: Mapping[str, str]) -> str:
     """Why a run that begins in *cwd* gets a fresh workspace; empty if it gets *cwd* itself."""
     there = places(environ)
-    ours = kept(own_files(there, environ))
-    return choose(None, look(cwd), "/", places=there, ours=ours).why
+    own, _ = shared_view.ours(there, environ.get("PYTHONPATH", ""))
+    return choose(None, look(cwd), "/", places=there, ours=kept(own)).why
 
 
 def _whole_environment(spec: RunSpec, ground: Ground, level: Sandbox) -> dict[str, str]:
@@ -118,7 +125,7 @@ class _Confined:
     def __init__(self, spec: RunSpec, ground: Ground, level: Sandbox, network: Network) -> None:
         self._spec, self._ground, self._level, self._network = spec, ground, level, network
         self._places: Final[Places] = places(ground.environ)
-        self._own: Final = own_files(self._places, ground.environ)
+        own, self._ours = shared_view.ours(self._places, ground.environ.get("PYTHONPATH", ""))
         self._gathered: Final = Gathered()
         protected.check(spec.unprotect)
         asked = None
@@ -129,22 +136,24 @@ class _Confined:
             look(ground.here),
             os.path.join(ground.run_directory, "workspace"),
             places=self._places,
-            ours=kept(self._own),
+            ours=kept(own),
         )
         self._env: Final = _whole_environment(spec, ground, level)
         self._exposed: list[tuple[str, str]] = []
-        own = os.path.join(ground.run_directory, "home"), os.path.join(ground.run_directory, "tmp")
-        self._home, self._tmp = own
+        self._home = os.path.join(ground.run_directory, "home")
+        self._tmp = os.path.join(ground.run_directory, "tmp")
         if level is Sandbox.STRICT:
             self._home, self._tmp = self._home_inside(), "/tmp"
 
     def policy(self) -> Policy:
         workspace = self._workspace
-        self._system()
+        self._gathered.put_all(shared_view.system(self._network))
         argv = self._program()
-        self._code_and_search_paths()
+        python_path = self._env.get("PYTHONPATH", "")
+        path = self._env.get("PATH", "")
+        self._gathered.put_all(shared_view.searched(path, python_path, self._places))
         self._writable()
-        self._ours()
+        self._gathered.put_all(self._ours)
         if self._level is Sandbox.STRICT:
             self._own_parts()
             view = private_root(self._gathered)
@@ -204,34 +213,8 @@ class _Confined:
         where, _ = split_target(target)
         if where.endswith(".py"):
             return [os.path.join(self._ground.here, where)]
-        paths = (self._ground.here, *_entries(self._env.get("PYTHONPATH", "")))
+        paths = (self._ground.here, *shared_view.entries(self._env.get("PYTHONPATH", "")))
         return [found for path in paths for found in program.module_code(where, path)][:1]
-
-    def _system(self) -> None:
-        for path in system_view.system_paths():
-            self._gathered.show(path, "the system", Rank.SEEN, mapped=False)
-        for path in system_view.etc_paths():
-            self._gathered.show(path, "the system", Rank.SEEN, mapped=False, optional=True)
-        if self._network is Network.HOST:
-            self._gathered.show(system_view.RESOLVER, "the network", Rank.SEEN, mapped=False)
-
-    def _code_and_search_paths(self) -> None:
-        searched = [("PATH", entry) for entry in _entries(self._env.get("PATH", ""))]
-        searched += [("PYTHONPATH", entry) for entry in _entries(self._env.get("PYTHONPATH", ""))]
-        for variable, path in searched:
-            real = os.path.realpath(path)
-            if self._places.is_broad(real) or not os.access(real, os.R_OK | os.X_OK):
-                continue
-            if any(is_beneath(real, state) for state in self._places.states):
-                continue
-            self._gathered.show(path, variable, Rank.SEEN, optional=True)
-
-    def _ours(self) -> None:
-        for own in self._own:
-            rank = Rank.KEPT if own.kept else Rank.SEEN
-            self._gathered.show(own.path, own.why, rank)
-        for state in self._places.states:
-            self._gathered.put(Piece(Cover(os.fsencode(state)), "agentctl's state", Rank.COVERED))
 
     # --- what it may write to ----------------------------------------------
 
@@ -347,11 +330,6 @@ def _links(path: str) -> list[Link]:
     except OSError:
         return []
     return [Link(os.fsencode(place), os.fsencode(target)) for place, target in links]
-
-
-def _entries(variable: str) -> list[str]:
-    """The absolute directories of a search path; a relative one is whatever the run makes of it."""
-    return [entry for entry in variable.split(os.pathsep) if entry.startswith("/")]
 
 
 def _leads_elsewhere(path: str) -> bool:

@@ -7,7 +7,7 @@ they lie: whoever changes them is the next supervisor.
 import os
 import site
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
@@ -29,10 +29,10 @@ class OwnFile:
     kept: bool = True
 
 
-def own_files(places: Places, environ: Mapping[str, str]) -> tuple[OwnFile, ...]:
+def own_files(places: Places, python_path: str) -> tuple[OwnFile, ...]:
     """What runs see of ours; paths as they are written, links and all."""
     found: dict[str, OwnFile] = {}
-    for file in (*_interpreter(places), *_packages(), *_search_path(places, environ)):
+    for file in (*_interpreter(places), *_packages(), *_search_path(places, python_path)):
         if os.path.exists(file.path):
             found.setdefault(os.path.normpath(file.path), file)
     return tuple(found.values())
@@ -67,12 +67,11 @@ def _packages() -> Iterator[OwnFile]:
             yield OwnFile(path, "agentctl's own files")
 
 
-def _search_path(places: Places, environ: Mapping[str, str]) -> Iterator[OwnFile]:
+def _search_path(places: Places, python_path: str) -> Iterator[OwnFile]:
     """What is installed elsewhere: what ``.pth`` files name, and the user's own packages."""
     # The spawner is isolated (-I): it has neither the script's directory nor PYTHONPATH.
     ours = sys.path if sys.flags.safe_path else sys.path[1:]
-    variable = environ.get("PYTHONPATH", "").split(os.pathsep)
-    not_its = {os.path.abspath(path) for path in variable if path}
+    not_its = {os.path.abspath(path) for path in python_path.split(os.pathsep) if path}
     if site.ENABLE_USER_SITE:
         ours = [*ours, site.getusersitepackages()]
     for path in ours:

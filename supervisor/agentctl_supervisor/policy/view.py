@@ -8,6 +8,7 @@ import enum
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
 from agentctl_supervisor.policy.links import follow, lies_inside
@@ -36,7 +37,7 @@ class Piece:
     rank: Rank
     is_pin: bool = False
 
-    @property
+    @cached_property
     def path(self) -> str:
         """Where it is, in the run and on the host."""
         return os.fsdecode(self.part.path)
@@ -75,6 +76,15 @@ class Gathered:
         there = self.pieces.get(piece.path)
         if there is None or there.rank < piece.rank:
             self.pieces[piece.path] = piece
+
+    def put_all(self, pieces: Iterable[Piece]) -> None:
+        """Add all of *pieces*."""
+        for piece in pieces:
+            self.put(piece)
+
+    def all(self) -> tuple[Piece, ...]:
+        """What was collected."""
+        return tuple(self.pieces.values())
 
     def show(
         self,
@@ -118,7 +128,7 @@ def as_it_is(gathered: Gathered) -> View:
         if isinstance(piece.part, Link | Text | Scratch):
             continue
         if isinstance(piece.part, Cover):
-            if _nearest(piece, binds) is not None:
+            if any(lies_inside(piece.path, outer.path) for outer in binds):
                 changeable.append(piece)
             continue
         enclosing = [outer for outer in around if isinstance(outer.part, Bind)]
@@ -130,11 +140,6 @@ def as_it_is(gathered: Gathered) -> View:
             continue
         binds.append(piece)
     return View(tuple(binds), tuple(changeable))
-
-
-def _nearest(piece: Piece, among: Iterable[Piece]) -> Piece | None:
-    outer = [other for other in among if lies_inside(piece.path, other.path)]
-    return max(outer, key=lambda other: len(other.path), default=None)
 
 
 def _sorted(pieces: Iterable[Piece]) -> list[Piece]:
@@ -154,25 +159,32 @@ def _nested(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, list[Piece]]]:
 def _without_seen(pieces: list[Piece]) -> list[Piece]:
     """Without what is shown by a piece around it."""
     kept: list[Piece] = []
+    around: list[Piece] = []
     for piece in pieces:
-        nearest = _nearest(piece, kept)
-        outer = nearest.part if nearest is not None else None
-        match piece.part, outer:
-            case ((Link() | Text()), Bind()):
-                continue
-            case Bind(), Bind():
-                bind = _as_in(piece, outer)
-                if piece.writable == outer.writable and bind.part == _like(bind.part, outer):
-                    continue
-                kept.append(bind)
-            case ((Cover() | Scratch()), Bind()) if not os.path.isdir(piece.path):
-                continue
-            case Cover(), (None | Scratch() | Cover()):
-                # Nothing is there that would have to be covered.
-                continue
-            case _:
-                kept.append(piece)
+        while around and not lies_inside(piece.path, around[-1].path):
+            around.pop()
+        shown = _in(piece, around[-1].part if around else None)
+        if shown is not None:
+            kept.append(shown)
+            around.append(shown)
     return [_opened(piece, kept) for piece in kept]
+
+
+def _in(piece: Piece, outer: Part | None) -> Piece | None:
+    """*piece* as it has to be in *outer*, the part around it; None if it need not be."""
+    match piece.part, outer:
+        case ((Link() | Text()), Bind()):
+            return None
+        case Bind(), Bind():
+            bind = _as_in(piece, outer)
+            same = piece.writable == outer.writable and bind.part == _like(bind.part, outer)
+            return None if same else bind
+        case ((Cover() | Scratch()), Bind()) if not os.path.isdir(piece.path):
+            return None
+        case Cover(), (None | Scratch() | Cover()):
+            # Nothing is there that would have to be covered.
+            return None
+    return piece
 
 
 def _as_in(piece: Piece, outer: Bind) -> Piece:

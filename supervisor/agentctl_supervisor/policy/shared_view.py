@@ -1,0 +1,86 @@
+"""What runs of one caller see alike: the system, what is ours, the search paths.
+
+Found once for all runs that are started within seconds of each other: it takes a hundred looks
+at the file system.  What went away meanwhile is left out of a view, or refuses the run.
+"""
+
+import os
+import time
+from functools import lru_cache
+from typing import Final
+
+from agentctl_protocol.spawning import Cover
+from agentctl_protocol.vocabulary import Network
+from agentctl_supervisor.policy import system_view
+from agentctl_supervisor.policy.links import is_beneath
+from agentctl_supervisor.policy.own_files import OwnFile, own_files
+from agentctl_supervisor.policy.places import Places
+from agentctl_supervisor.policy.view import Gathered, Piece, Rank
+
+_KEPT_S: Final = 5.0
+
+
+def system(network: Network) -> tuple[Piece, ...]:
+    """Programs, libraries and what of /etc they need."""
+    return _system(network, _now())
+
+
+def ours(places: Places, python_path: str) -> tuple[tuple[OwnFile, ...], tuple[Piece, ...]]:
+    """The interpreter and agentctl, as files and as pieces, and covers over our state.
+
+    *python_path*: ``PYTHONPATH`` of this process.
+    """
+    return _ours(places, python_path, _now())
+
+
+def searched(path: str, python_path: str, places: Places) -> tuple[Piece, ...]:
+    """The directories of a run's ``PATH`` and ``PYTHONPATH``."""
+    return _searched(path, python_path, places, _now())
+
+
+def _now() -> int:
+    return int(time.monotonic() / _KEPT_S)
+
+
+@lru_cache(maxsize=4)
+def _system(network: Network, _: int) -> tuple[Piece, ...]:
+    gathered = Gathered()
+    for path in system_view.system_paths():
+        gathered.show(path, "the system", Rank.SEEN, mapped=False)
+    for path in system_view.etc_paths():
+        gathered.show(path, "the system", Rank.SEEN, mapped=False, optional=True)
+    if network is Network.HOST:
+        gathered.show(system_view.RESOLVER, "the network", Rank.SEEN, mapped=False)
+    return gathered.all()
+
+
+@lru_cache(maxsize=4)
+def _ours(
+    places: Places, python_path: str, _: int
+) -> tuple[tuple[OwnFile, ...], tuple[Piece, ...]]:
+    files = own_files(places, python_path)
+    gathered = Gathered()
+    for file in files:
+        rank = Rank.KEPT if file.kept else Rank.SEEN
+        gathered.show(file.path, file.why, rank)
+    for state in places.states:
+        gathered.put(Piece(Cover(os.fsencode(state)), "agentctl's state", Rank.COVERED))
+    return files, gathered.all()
+
+
+@lru_cache(maxsize=16)
+def _searched(path: str, python_path: str, places: Places, _: int) -> tuple[Piece, ...]:
+    gathered = Gathered()
+    for name, value in (("PATH", path), ("PYTHONPATH", python_path)):
+        for entry in entries(value):
+            real = os.path.realpath(entry)
+            if places.is_broad(real) or not os.access(real, os.R_OK | os.X_OK):
+                continue
+            if not any(is_beneath(real, state) for state in places.states):
+                gathered.show(entry, name, Rank.SEEN, optional=True)
+    return gathered.all()
+
+
+def entries(variable: str) -> list[str]:
+    """The absolute directories of a search path; a relative one is whatever the run makes of it."""
+    return [entry for entry in variable.split(os.pathsep) if entry.startswith("/")]
