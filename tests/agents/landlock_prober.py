@@ -138,7 +138,7 @@ def enter(domain: Any) -> tuple[str, ...] | str:
             landlock.shut_in()
             return ()
         paths = {name: [os.fsencode(path) for path in domain[name]] for name in domain["paths"]}
-        readable, writable = paths.pop("readable"), paths.pop("writable")
+        readable, writable = paths.pop("readable", None), paths.pop("writable")
         network = Network(domain["network"])
         return landlock.restrict(readable, writable, network=network, **paths)
     except OSError as error:

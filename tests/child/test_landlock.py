@@ -342,6 +342,28 @@ def test_what_this_version_lacks_is_said(tree: Tree) -> None:
 
 
 @EVERY_CALLER
+@pytest.mark.parametrize("abi", VERSIONS)
+def test_reading_can_be_left_to_a_private_root(tree: Tree, abi: int) -> None:
+    """Without a list of what may be read, only writing is restricted, and the words say so."""
+    domain = tree.domain()
+    domain["paths"].remove("readable")
+    acts = [(act, tree.at(place, act)) for act in ON_FILES for place in PLACES]
+
+    said = tree.probe(domain, *acts, abi=abi)
+
+    reading = {"read_file", "read_dir", "execute", "truncate"}
+    assert said["outcomes"] == [
+        "ok" if act in reading or place == "writable" else "EACCES"
+        for act in ON_FILES
+        for place in PLACES
+    ]
+    assert [word for word in said["words"] if "without" in word][:2] == [
+        "landlock without reading",
+        "landlock without truncate",
+    ]
+
+
+@EVERY_CALLER
 def test_without_landlock_a_domain_is_an_error(tree: Tree) -> None:
     """A kernel without it refuses; nothing is silently left out."""
     assert (

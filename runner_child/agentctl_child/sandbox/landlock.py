@@ -55,7 +55,7 @@ def covers(right: str) -> bool:
 
 
 def restrict(
-    readable: Iterable[bytes],
+    readable: Iterable[bytes] | None,
     writable: Iterable[bytes],
     *,
     network: Network,
@@ -64,7 +64,9 @@ def restrict(
 ) -> tuple[str, ...]:
     """Let this thread and its future children reach these paths, and what is beneath them, only.
 
-    ``readable``: read, list, execute.  ``writable``: also all kinds of writing, but no new
+    ``readable``: read, list, execute.  None leaves reading, and truncation, to the mounts of
+    a private root that holds nothing else: checking them costs every open(2) a walk up to
+    the root, a quarter of a microsecond.  ``writable``: also all kinds of writing, but no new
     device nodes.  ``devices``: read, write, ioctl; device nodes, or a directory of them.
     Paths are absolute, and no symbolic link lies on them; those in ``optional`` may be missing.
     ``network``: NONE forbids TCP; where an empty network namespace is the wall, say HOST.
@@ -77,24 +79,25 @@ def restrict(
     version = abi()
     if not version:
         raise OSError(errno.EOPNOTSUPP, "landlock: the kernel has none, or it is switched off")
-    handled = landlock_rights.handled(version, network)
+    reading = readable is not None
+    handled = landlock_rights.handled(version, network, reading=reading)
     given = landlock_rights.grants(version)
     ruleset = _create(handled, version)
     try:
         for paths, rights in (
-            (readable, given.readable),
+            (readable or (), given.readable),
             (writable, given.writable),
             (devices, given.devices),
         ):
             for path in paths:
-                _allow(ruleset, path, rights, may_be_missing=path in optional)
+                _allow(ruleset, path, rights & handled.files, may_be_missing=path in optional)
         _enter(ruleset)
     finally:
         os.close(ruleset)
     words = [f"landlock abi {version}"]
     words += ["landlock scopes"] if handled.scopes else []
     words += ["landlock tcp"] if handled.tcp else []
-    lacking = landlock_rights.lacking(version, network)
+    lacking = landlock_rights.lacking(version, network, reading=reading)
     return (*words, *(f"landlock without {name}" for name in lacking))
 
 

@@ -55,6 +55,8 @@ _WRITABLE: Final = (
     *("write_file", "truncate", "remove_dir", "remove_file", "refer"),
     *("make_dir", "make_reg", "make_sock", "make_fifo", "make_sym"),
 )
+#: Truncation too: each descriptor is given or denied it when it is opened, however that is.
+_OF_READING: Final = (*_READABLE, "truncate")
 _DEVICES: Final = ("read_file", "read_dir", "write_file", "truncate", "ioctl_dev")
 
 
@@ -74,11 +76,14 @@ class Grants(NamedTuple):
     devices: int
 
 
-def handled(abi: int, network: Network) -> Handled:
-    """All that this version can restrict; TCP only where there is to be no network."""
+def handled(abi: int, network: Network, *, reading: bool = True) -> Handled:
+    """All that this version can restrict; TCP only where there is to be no network.
+
+    ``reading``: False leaves alone what opening a file for reading is checked for.
+    """
     tcp = _BIND_TCP_AND_CONNECT_TCP if network is Network.NONE and abi >= _TCP_SINCE else 0
     return Handled(
-        files=_mask(RIGHTS, abi),
+        files=_mask(RIGHTS if reading else set(RIGHTS).difference(_OF_READING), abi),
         tcp=tcp,
         scopes=_SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL if abi >= _SCOPES_SINCE else 0,
     )
@@ -94,8 +99,8 @@ def of_files(mask: int) -> int:
     return mask & sum(right.bit for right in RIGHTS.values() if right.of_files)
 
 
-def lacking(abi: int, network: Network) -> tuple[str, ...]:
-    """What later versions restrict and this one cannot, in the order of their coming.
+def lacking(abi: int, network: Network, *, reading: bool = True) -> tuple[str, ...]:
+    """What is not restricted: what later versions do, in the order of their coming; reading.
 
     ``refer`` is not among them: without it, a file never changes its directory.
     """
@@ -103,7 +108,10 @@ def lacking(abi: int, network: Network) -> tuple[str, ...]:
     if network is Network.NONE:
         missing.append((_TCP_SINCE, "tcp"))
     missing.append((_SCOPES_SINCE, "scopes"))
-    return tuple(name for since, name in sorted(missing) if since > abi)
+    late = tuple(name for since, name in sorted(missing) if since > abi)
+    if reading:
+        return late
+    return ("reading", *late) if "truncate" in late else ("reading", "truncate", *late)
 
 
 def _mask(names: Iterable[str], abi: int) -> int:
