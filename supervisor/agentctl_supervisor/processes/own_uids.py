@@ -1,47 +1,59 @@
-"""A uid of its own for each run that root starts in the subreaper fallback.
+"""A uid of its own for each run that root starts at strict and standard, or in the fallback.
 
-RLIMIT_NPROC and the permission to signal go by uid and mean nothing to uid 0,
-so without a pid namespace root's runs need one.  The number is made of the
-supervisor's pid and a slot: no two live runs of this machine share one, and
-nothing has to be written down or locked.
+To uid 0, DAC, RLIMIT_NPROC and the permission to signal mean nothing; and it may write the
+kernel's settings whatever else is taken from it.  The number is made of the supervisor's pid
+and a slot: no two live runs of this machine share one, and nothing has to be written down or
+locked.
 """
 
+from collections import deque
 from typing import Final
 
 from agentctl_supervisor.errors import SpawnError
 
-_BASE: Final = 1 << 30
-"""Far above what useradd and containers hand out, and below 2**31, where some tools stop."""
+_BLOCK_BITS: Final = 30
+"""Blocks begin far above what useradd and containers hand out.  The first is below 2**31, where
+some tools stop, and so it is used first."""
+_BLOCKS: Final = 3
 _SLOT_BITS: Final = 8
 _PID_BITS: Final = 22  # PID_MAX_LIMIT, proc_sys_kernel(5)
+_NOBODY_AT_ALL: Final = (1 << 32) - 1
+"""What setresuid(2) takes for "leave it as it is"."""
 
 
-def uids_of(pid: int) -> range:
+def uids_of(pid: int) -> frozenset[int]:
     """All uids that the runs of the supervisor with the number *pid* can have had."""
-    first = _BASE | (pid & ((1 << _PID_BITS) - 1)) << _SLOT_BITS
-    return range(first, first + (1 << _SLOT_BITS))
+    within = (pid & ((1 << _PID_BITS) - 1)) << _SLOT_BITS
+    return frozenset(
+        uid
+        for block in range(1, 1 + _BLOCKS)
+        for slot in range(1 << _SLOT_BITS)
+        if (uid := block << _BLOCK_BITS | within | slot) != _NOBODY_AT_ALL
+    )
 
 
 class OwnUids:
     """The uids of one supervisor; *pid* is its own."""
 
     def __init__(self, pid: int) -> None:
-        self._first = uids_of(pid).start
-        self._free = list(range(1 << _SLOT_BITS))
+        # The one that was given back last is used last: what its run left somewhere is the
+        # more likely to be gone.
+        self._free = deque(sorted(uids_of(pid)))
+        self._most = len(self._free)
 
     def take(self) -> int:
         """A uid that no live run has.
 
         Raises:
-            SpawnError: 256 are in use.
+            SpawnError: all, about 768, are in use.
         """
         if not self._free:
             raise SpawnError(
-                f"{1 << _SLOT_BITS} runs without a pid namespace are the most that root can have",
-                "start another supervisor for more",
+                f"{self._most} runs with a uid of their own are the most that root can have",
+                "start another supervisor for more, or run it as an ordinary user",
             )
-        return self._first | self._free.pop()
+        return self._free.popleft()
 
     def give_back(self, uid: int) -> None:
         """The run with *uid* is gone, all of it."""
-        self._free.append(uid - self._first)
+        self._free.append(uid)
