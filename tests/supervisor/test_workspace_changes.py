@@ -243,26 +243,17 @@ def test_what_programs_fill_comes_last(tmp_path: Path) -> None:
     assert walk.notes
 
 
-def test_obeyed_names_are_told_with_what_is_beneath_them(tmp_path: Path) -> None:
-    """A hook is told by the name that git obeys, in a nested repository as well."""
+def test_what_git_obeys_further_down_is_told(tmp_path: Path) -> None:
+    """A hook of a nested repository, by the name that git obeys; not what else is in there."""
     obeyed = [b".git", b".git/hooks", b".git/config", b".bashrc"]
-    for repository in ("", "vendor/dep/"):
-        (tmp_path / f"{repository}.git/hooks/deep").mkdir(parents=True)
-        (tmp_path / f"{repository}.git/hooks/deep/post-merge").write_text("")
-        (tmp_path / f"{repository}.git/index").write_text("")
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub/.bashrc").write_text("nobody reads this one")
+    (tmp_path / "vendor/dep/.git/hooks/deep").mkdir(parents=True)
+    (tmp_path / "vendor/dep/.git/hooks/deep/post-merge").write_text("")
+    (tmp_path / "vendor/dep/.git/index").write_text("")
+    (tmp_path / "vendor/.bashrc").write_text("nobody reads this one")
 
     walk = walked(tmp_path, obeyed=obeyed)
 
-    assert sorted(walk.touched) == [b".git/hooks", b"vendor/dep/.git/hooks"]
-
-
-def test_a_git_file_is_obeyed_itself(tmp_path: Path) -> None:
-    """As a file, .git says where the repository is."""
-    (tmp_path / ".git").write_text("gitdir: /tmp/evil")
-
-    assert list(walked(tmp_path, obeyed=[b".git", b".git/hooks"]).touched) == [b".git"]
+    assert list(walk.nested) == [b"vendor/dep/.git/hooks"]
 
 
 @needs(Capability.ROOT)

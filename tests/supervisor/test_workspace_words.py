@@ -1,10 +1,7 @@
 """What a log says of a run's files, and how people are told."""
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
-
-import pytest
 
 from agentctl_protocol.records import (
     Created,
@@ -24,7 +21,6 @@ from agentctl_protocol.vocabulary import By, Reason, Rung, Sandbox, State
 from agentctl_supervisor.cli import workspace_words
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.workspace_history import without_names
-from agentctl_supervisor.workspace.exposure import Names, exposed, names_now
 from agentctl_supervisor.workspace.roots import as_text, roots_of
 
 CREATED = Created(
@@ -182,72 +178,6 @@ def test_the_end_of_a_run_hints_at_what_is_not_ordinary() -> None:
         "it made or changed .bashrc (shells execute it): look before you go on",
         "these were open for writing when it was killed, and may be half written: a, b",
     ]
-
-
-# --- exposure -------------------------------------------------------------------
-
-
-def test_at_strict_what_was_there_is_protected(tmp_path: Path) -> None:
-    """Only what comes to be can be the run's; at standard nothing is protected."""
-    (tmp_path / ".git/hooks").mkdir(parents=True)
-    (tmp_path / ".bashrc").write_text("")
-    (tmp_path / "pyproject.toml").write_text("[project]")
-
-    strict = names_now(os.fsencode(tmp_path), (), Sandbox.STRICT)
-    standard = names_now(os.fsencode(tmp_path), (), Sandbox.STANDARD)
-
-    assert strict.protected == {b".git/hooks", b".bashrc"}
-    assert standard.protected == frozenset()
-    root = os.open(tmp_path, os.O_RDONLY)
-    assert exposed(root, [b".bashrc", b".git/config"], strict) == [b".git/config"]
-    assert exposed(root, [b".bashrc", b".git/config"], standard) == [b".bashrc", b".git/config"]
-    os.close(root)
-
-
-def test_a_name_that_is_a_link_is_told_by_its_name(tmp_path: Path) -> None:
-    """Nothing can be mounted on a link, so the run may change what it means."""
-    (tmp_path / "real/hooks").mkdir(parents=True)
-    (tmp_path / "my.bashrc").write_text("")
-    (tmp_path / ".git").symlink_to("real")
-    (tmp_path / ".bashrc").symlink_to("my.bashrc")
-    (tmp_path / ".profile").symlink_to("/etc/profile")
-
-    names = names_now(os.fsencode(tmp_path), (), Sandbox.STRICT)
-
-    assert names.protected == frozenset()
-    assert names.linked[b"real/hooks"] == b".git/hooks"
-    assert names.linked[b"real/config"] == b".git/config", "which could be made"
-    assert names.linked[b"my.bashrc"] == b".bashrc"
-    assert not {b"real", b".", b"/etc/profile"} & names.linked.keys()
-    root = os.open(tmp_path, os.O_RDONLY)
-    assert exposed(root, [b"real/hooks"], names) == [b".git/hooks"]
-    os.close(root)
-
-
-def test_what_was_given_free_is_not_told(tmp_path: Path) -> None:
-    """Whoever allowed it knows."""
-    names = names_now(os.fsencode(tmp_path), (".git",), Sandbox.STRICT)
-
-    assert b".git/hooks" not in names.obeyed
-    assert b".bashrc" in names.obeyed
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [("[tool.agentctl]\n", [b"pyproject.toml"]), ("[project]\n", []), (None, [])],
-)
-def test_a_project_file_is_exposed_if_it_has_our_settings(
-    tmp_path: Path, text: str | None, told: list[bytes]
-) -> None:
-    """Every run may change the project's file otherwise: that is its work."""
-    if text is None:
-        os.mkfifo(tmp_path / "pyproject.toml")
-    else:
-        (tmp_path / "pyproject.toml").write_text(text)
-    root = os.open(tmp_path, os.O_RDONLY)
-
-    assert exposed(root, [b"pyproject.toml"], Names()) == told
-    os.close(root)
 
 
 # --- paths ----------------------------------------------------------------------

@@ -21,8 +21,6 @@ from agentctl_supervisor.workspace.clock import is_since
 _FILLED_BY_PROGRAMS: Final = frozenset(
     {b".git", b".hg", b".svn", b"node_modules", b"__pycache__", b".venv", b"venv", b".cache"}
 )
-_REPOSITORY: Final = b".git"
-"""Obeyed as a file; the directory is a repository, in which there are other names."""
 _NESTED: Final = b"/.git/"
 _NO_DIRECTORY_ANY_MORE: Final = frozenset({errno.ELOOP, errno.ENOTDIR})
 _CHECK_CLOCK_EVERY: Final = 64
@@ -38,7 +36,10 @@ _KINDS: Final = {
 
 
 class Bounds(NamedTuple):
-    """Where a walk ends, and how much of what it found is kept."""
+    """Where a walk ends, and how much of what it found is kept.
+
+    ``specials``, ``special_bytes``: for each of the two short lists.
+    """
 
     entries: int = 100_000
     depth: int = 64
@@ -46,6 +47,7 @@ class Bounds(NamedTuple):
     names: int = 1000
     name_bytes: int = 1 << 17
     specials: int = 100
+    special_bytes: int = 1 << 14
 
 
 DEFAULT: Final = Bounds()
@@ -63,7 +65,7 @@ OnEntry: TypeAlias = Callable[[int, str, os.stat_result], None]
 
 
 class _Pending(NamedTuple):
-    """A directory that is to be listed.  ``named``: the obeyed name that it is or lies beneath."""
+    """A directory that is to be listed.  ``named``: the nested name that it is or lies beneath."""
 
     path: bytes
     depth: int = 0
@@ -71,12 +73,28 @@ class _Pending(NamedTuple):
     is_late: bool = False
 
 
+class _Room:
+    """How many more names, and bytes of them, a list may have."""
+
+    def __init__(self, names: int, size: int) -> None:
+        self._names = names
+        self._bytes = size
+
+    def take(self, name: bytes) -> bool:
+        """Whether there is room for *name*, which then has it."""
+        if self._names <= 0 or len(name) > self._bytes:
+            return False
+        self._names -= 1
+        self._bytes -= len(name)
+        return True
+
+
 class Walk:
     """A walk of one directory: made, `run` once, then read.  Paths are relative to it.
 
     ``changed``: what changed, directories with a slash at the end; ``left_out``: how many more
-    there were.  ``touched``: those of *obeyed* that changed, or something beneath them did;
-    what lies in a ``.git`` counts in any repository.  ``notes``: why not all was looked at.
+    there were.  ``nested``: of *obeyed*, those in a ``.git`` further down that changed, or
+    something beneath them did.  ``notes``: why not all was looked at.
     """
 
     def __init__(
@@ -89,7 +107,7 @@ class Walk:
         self.changed: Final[list[bytes]] = []
         self.left_out = 0
         self.specials: Final[list[Special]] = []
-        self.touched: Final[dict[bytes, None]] = {}
+        self.nested: Final[dict[bytes, None]] = {}
         self.notes: Final[list[str]] = []
         self._since = since
         self._bounds = bounds
@@ -98,7 +116,10 @@ class Walk:
         self._pending: deque[_Pending] = deque()
         self._pending_late: deque[_Pending] = deque()
         self._entries_left = bounds.entries
-        self._bytes_left = bounds.name_bytes
+        self._changed_room = _Room(bounds.names, bounds.name_bytes)
+        self._special_room = _Room(bounds.specials, bounds.special_bytes)
+        # Of its own: the one list cannot be kept short by filling the other.
+        self._nested_room = _Room(bounds.specials, bounds.special_bytes)
         self._deadline = 0.0
         self._not_entered = 0
         self._mounts = 0
@@ -166,7 +187,7 @@ class Walk:
                 has_changed = is_since(found.st_ctime_ns, since)
                 if is_directory or has_changed:
                     path = prefix + os.fsencode(entry.name)
-                    named = directory.named or self._name_of(path, is_directory=is_directory)
+                    named = directory.named or self._name_of(path)
                     if has_changed:
                         self._add(path, found.st_mode, named)
                     if is_directory:
@@ -183,27 +204,24 @@ class Walk:
         pending = self._pending_late if is_late else self._pending
         pending.append(_Pending(path, parent.depth + 1, named, is_late))
 
-    def _name_of(self, path: bytes, *, is_directory: bool) -> bytes | None:
-        """*path* itself, if it is one that programs obey."""
-        if path in self._obeyed and not (is_directory and path == _REPOSITORY):
-            return path
+    def _name_of(self, path: bytes) -> bytes | None:
+        """*path* itself, if it is one that git obeys in a repository further down."""
         if _NESTED in path and b".git/" + path.rpartition(_NESTED)[2] in self._obeyed:
             return path
         return None
 
     def _add(self, path: bytes, mode: int, named: bytes | None) -> None:
-        if named is not None and len(self.touched) < self._bounds.specials:
-            self.touched[named] = None
+        if named is not None and named not in self.nested and self._nested_room.take(named):
+            self.nested[named] = None
         kind = _KINDS.get(stat.S_IFMT(mode))
         if kind is None and stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID):
             kind = "setuid"
-        if kind is not None and len(self.specials) < self._bounds.specials:
+        if kind is not None and self._special_room.take(path):
             self.specials.append(Special(kind, path))
         self._keep(path + b"/" if stat.S_ISDIR(mode) else path)
 
     def _keep(self, path: bytes) -> None:
-        if len(self.changed) < self._bounds.names and len(path) <= self._bytes_left:
+        if self._changed_room.take(path):
             self.changed.append(path)
-            self._bytes_left -= len(path)
         else:
             self.left_out += 1

@@ -16,12 +16,14 @@ from typing import Final, NamedTuple
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.policy import protected
 from agentctl_supervisor.workspace.artifacts import read_small
-from agentctl_supervisor.workspace.beneath import HANDLE, open_beneath, open_root
+from agentctl_supervisor.workspace.beneath import HANDLE, open_beneath, open_directory, open_root
+from agentctl_supervisor.workspace.changes import Bounds, Walk
+from agentctl_supervisor.workspace.clock import is_since
 from agentctl_supervisor.workspace.roots import relative_to
 
 _SETTINGS: Final = b"agentctl"
 _MAX_SETTINGS: Final = 1 << 20
-_MOST: Final = 100
+_BENEATH_A_NAME: Final = Bounds(entries=2000, depth=8, seconds=0.1, names=1, specials=0)
 
 
 class Names(NamedTuple):
@@ -72,15 +74,39 @@ def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
     )
 
 
-def exposed(root: int, touched: Iterable[bytes], names: Names) -> list[bytes]:
-    """Of what was *touched* beneath the workspace *root*, the names that the run could touch."""
-    found = {
+def exposed(root: int, since: int, names: Names, nested: Iterable[bytes] = ()) -> list[bytes]:
+    """The names that were touched *since* in the workspace *root*, and that the run could touch.
+
+    They are looked at one by one, so that no flood of other files hides them.  *nested*: those
+    of repositories further down that a walk has come by.
+    """
+    own = {
         names.linked.get(name, name)
-        for name in touched
-        if name not in names.protected
+        for name in names.obeyed - names.protected
+        if _is_touched(root, name, since)
         and (name != os.fsencode(protected.CONFIGURATION) or _has_settings(root))
     }
-    return sorted(found)[:_MOST]
+    return [*sorted(own), *sorted(set(nested) - own - names.protected)]
+
+
+def _is_touched(root: int, name: bytes, since: int) -> bool:
+    """Whether *name*, or something beneath it, has changed."""
+    try:
+        found = _found(root, name)
+        if not stat.S_ISDIR(found.st_mode):
+            return is_since(found.st_ctime_ns, since)
+        if name == b".git":
+            return False
+        fd = open_directory(root, name)
+    except OSError:
+        return False
+    try:
+        walk = Walk(since, _BENEATH_A_NAME)
+        walk.run(fd)
+    finally:
+        os.close(fd)
+    # One that cannot be looked through, or not in time, may hold anything.
+    return bool(walk.changed or walk.left_out or walk.notes)
 
 
 class Kind(enum.Enum):
@@ -93,7 +119,7 @@ class Kind(enum.Enum):
 
 def _kind(root: int, name: bytes) -> Kind:
     try:
-        mode = _mode(root, name)
+        mode = _found(root, name).st_mode
     except OSError as error:
         return Kind.LINKED if error.errno == errno.ELOOP else Kind.MISSING
     if stat.S_ISLNK(mode):
@@ -102,17 +128,24 @@ def _kind(root: int, name: bytes) -> Kind:
     return Kind.MISSING if name == b".git" and stat.S_ISDIR(mode) else Kind.THERE
 
 
-def _mode(root: int, name: bytes) -> int:
+def _found(root: int, name: bytes) -> os.stat_result:
     if b"/" not in name:  # most names: there is no way on which a link could be
-        return os.stat(name, dir_fd=root, follow_symlinks=False).st_mode
+        return os.stat(name, dir_fd=root, follow_symlinks=False)
     handle = open_beneath(root, name, HANDLE)
     try:
-        return os.fstat(handle).st_mode
+        return os.fstat(handle)
     finally:
         os.close(handle)
 
 
 def _has_settings(root: int) -> bool:
     """Whether the project's file may hold settings of ours: to be sure costs a parser."""
-    data = read_small(root, os.fsencode(protected.CONFIGURATION), _MAX_SETTINGS)
-    return data is not None and _SETTINGS in data
+    name = os.fsencode(protected.CONFIGURATION)
+    data = read_small(root, name, _MAX_SETTINGS)
+    if data is not None:
+        return _SETTINGS in data
+    try:
+        found = _found(root, name)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size > _MAX_SETTINGS

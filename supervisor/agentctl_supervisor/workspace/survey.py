@@ -17,7 +17,7 @@ from agentctl_protocol.report import Workspace
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.workspace.beneath import HANDLE, open_beneath, open_root
-from agentctl_supervisor.workspace.changes import Bounds, Walk
+from agentctl_supervisor.workspace.changes import DEFAULT, Bounds, Walk
 from agentctl_supervisor.workspace.clock import Beginning, beginning, is_since, since_ns
 from agentctl_supervisor.workspace.exposure import Names, exposed, names_now
 from agentctl_supervisor.workspace.handing_over import BOUNDS as GIVE_BOUNDS
@@ -26,6 +26,8 @@ from agentctl_supervisor.workspace.roots import as_text, roots_of
 
 LOOK_S: Final = 0.5
 """How long the look at what may be written to may hold up the end of a run, in seconds."""
+
+_MAX_NOTES: Final = 4000
 
 
 class Survey:
@@ -71,66 +73,99 @@ class Survey:
         """
         if self._began is None:
             return Workspace()
-        since = since_ns(self._began)
-        bounds = Bounds()
+        found = _Found(since_ns(self._began), self._names, uids, tuple(open_files))
+        bounds = DEFAULT
         if uids:
             bounds, seconds = GIVE_BOUNDS, max(seconds, GIVE_BOUNDS.seconds)
         deadline = time.monotonic() + seconds
-        changed: list[bytes] = []
-        special: list[str] = []
-        notes: list[str] = []
-        left_out = 0
-        names: list[bytes] = []
-        halves = tuple(open_files)
-        for number, path in enumerate(self._roots):
-            prefix = b"" if number == 0 else path + b"/"
-            obeyed = self._names.obeyed if number == 0 else ()
-            try:
-                root = open_root(path)
-            except OSError as error:
-                if not _is_changed_file(path, error, since):
-                    notes.append(f"{as_text(path)}: {error.strerror}")
-                else:
-                    changed.append(path)
-                continue
-            try:
-                to_owner = giving(root, uids)
-                bounds = bounds._replace(seconds=max(deadline - time.monotonic(), 0.0))
-                walk = Walk(since, bounds, obeyed, to_owner.on_entry if to_owner else None)
-                walk.run(root)
-                if number == 0:
-                    names = exposed(root, walk.touched, self._names)
-                    halves = tuple(name for name in halves if _may_be_half(root, name))
-            finally:
-                os.close(root)
-            where = f"{as_text(path)}: " if number else ""
-            notes += [where + note for note in walk.notes]
-            if to_owner is not None and to_owner.refused:
-                notes.append(f"{where}{to_owner.refused} files could not be given to its owner")
-            changed += [prefix + name for name in walk.changed]
-            special += [f"{kind} {as_text(prefix + name)}" for kind, name in walk.specials]
-            left_out += walk.left_out
+        for path in self._roots:
+            left = bounds._replace(seconds=max(deadline - time.monotonic(), 0.0))
+            found.look_at(path, left, is_workspace=path is self._roots[0])
         return Workspace(
             path=self._path,
             private=self._private,
-            changed=tuple(as_text(name) for name in sorted(changed)),
-            changed_left_out=left_out,
-            incomplete="; ".join(notes),
-            special=tuple(sorted(special)),
-            open_at_kill=halves,
-            exposed=tuple(as_text(name) for name in names),
+            changed=tuple(as_text(name) for name in sorted(found.changed)),
+            changed_left_out=found.left_out,
+            incomplete="; ".join(found.notes)[:_MAX_NOTES],
+            special=tuple(sorted(found.special)),
+            open_at_kill=found.open_files,
+            exposed=tuple(as_text(name) for name in found.exposed),
         )
 
 
-def _is_changed_file(path: bytes, error: OSError, since: int) -> bool:
-    """Whether what may be written to is a file, and no directory, and changed."""
-    if error.errno != errno.ENOTDIR:
-        return False
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and is_since(found.st_ctime_ns, since)
+class _Found:
+    """What was found so far, of one writable path after the other."""
+
+    def __init__(
+        self, since: int, names: Names, uids: Collection[int], open_files: tuple[str, ...]
+    ) -> None:
+        self.changed: list[bytes] = []
+        self.left_out = 0
+        self.special: list[str] = []
+        self.notes: list[str] = []
+        self.exposed: list[bytes] = []
+        self.open_files = open_files
+        self._since = since
+        self._names = names
+        self._uids = uids
+
+    def look_at(self, path: bytes, bounds: Bounds, *, is_workspace: bool) -> None:
+        """Look at *path*, which may be written to."""
+        try:
+            root = open_root(path)
+        except OSError as error:
+            self._look_at_file(path, error)
+            return
+        try:
+            to_owner = giving(root, self._uids)
+            walk = Walk(
+                self._since,
+                self._left_of(bounds),
+                self._names.obeyed if is_workspace else (),
+                to_owner.on_entry if to_owner else None,
+            )
+            walk.run(root)
+            if is_workspace:
+                self.exposed = exposed(root, self._since, self._names, walk.nested)
+                self.open_files = tuple(n for n in self.open_files if _may_be_half(root, n))
+        finally:
+            os.close(root)
+        self.changed += [
+            name if is_workspace else path + b"/" + name.removeprefix(b"./")
+            for name in walk.changed
+        ]
+        prefix = b"" if is_workspace else path + b"/"
+        self.special += [f"{kind} {as_text(prefix + name)}" for kind, name in walk.specials]
+        self.left_out += walk.left_out
+        notes = list(walk.notes)
+        if to_owner is not None and to_owner.refused:
+            notes.append(f"{to_owner.refused} files could not be given to its owner")
+        self.notes += notes if is_workspace else [f"{as_text(path)}: {note}" for note in notes]
+
+    def _left_of(self, bounds: Bounds) -> Bounds:
+        """What is left of *bounds* beside what was found: they are for everything together."""
+        return bounds._replace(
+            names=bounds.names - len(self.changed),
+            name_bytes=bounds.name_bytes - sum(map(len, self.changed)),
+            specials=bounds.specials - len(self.special),
+            special_bytes=bounds.special_bytes - sum(map(len, self.special)),
+        )
+
+    def _look_at_file(self, path: bytes, error: OSError) -> None:
+        """*path* cannot be opened as a directory: ``--rw`` may have named a file."""
+        why = error.strerror
+        if error.errno == errno.ENOTDIR:
+            try:
+                found = os.lstat(path)
+            except OSError as missing:
+                why = missing.strerror
+            else:
+                if is_since(found.st_ctime_ns, self._since):
+                    self.changed.append(path)
+                if stat.S_ISREG(found.st_mode):
+                    return
+                why = "it is no file any more"
+        self.notes.append(f"{as_text(path)}: {why}")
 
 
 def _may_be_half(root: int, name: str) -> bool:
