@@ -6,7 +6,6 @@ at standard, which has no memory of its own to put them into, go with the run's 
 
 import os
 
-from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.policy.decision import Policy
 
 
@@ -18,6 +17,7 @@ def make(policy: Policy, own_uid: int | None) -> None:
     """
     for path in policy.to_make:
         os.mkdir(path, 0o700)
-        if own_uid is not None and policy.level is Sandbox.STANDARD:
+        # A workspace stays the caller's, as every other: what is made in it is given back.
+        if own_uid is not None and path in (policy.home, policy.tmp):
             # Made just now by us, in a directory of ours that nobody else can enter.
             os.chown(path, own_uid, own_uid, follow_symlinks=False)
