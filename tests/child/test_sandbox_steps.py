@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from agentctl_protocol.spawning import Cover, Part, Refused, Scratch, Text
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_testkit_capabilities import Capability
 from agentctl_testkit_ordinary import Installation, installed
-from agentctl_testkit_view import CALLERS, MEBIBYTE, RUN_UID, Caller
+from agentctl_testkit_view import CALLERS, MEBIBYTE, RUN_UID, Caller, mounts_of_runs
 
 #: Every call of the set-up, with how often it is made at least.
 OF_ALL = {
@@ -127,14 +126,14 @@ def faults(caller: Caller) -> Iterator[str]:
 @pytest.mark.parametrize("name", CALLERS)
 def test_a_call_that_fails_refuses_the_run(name: str, installation: Installation | None) -> None:
     """Any call of the chain, with any error: refused in a sentence, nothing left, no traceback."""
-    mounts = Path("/proc/self/mountinfo").read_bytes()
+    mounts = mounts_of_runs()
     wrong = {}
     for failing in chosen({**OF_ALL, **(OF_ROOT if name == "root" else OF_USERS)}):
         with Caller.open(name, installation, env={"AGENTCTL_FAILPOINTS": failing}) as caller:
             if found := list(faults(caller)):
                 wrong[failing] = found
     assert wrong == {}
-    assert Path("/proc/self/mountinfo").read_bytes() == mounts
+    assert mounts_of_runs() == mounts
     uids = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(FileNotFoundError):

@@ -150,6 +150,16 @@ class Caller:
         return self.output("sh", "-c", f"exec 2>&1; {script}; true", **launch)
 
 
+def mounts_of_runs() -> list[str]:
+    """The mounts that a run must not leave on the host, or be seen to make."""
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        if after.split()[1] == "agentctl" or "/agentctl-test-" in before:
+            found.append(line)
+    return found
+
+
 @contextlib.contextmanager
 def without_namespaces(name: str) -> Iterator[Caller]:
     """A caller in a place like a container's, where no namespace and no mount is to be had."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agentctl_child.keepers import layers, reachable, steps
 from agentctl_child.keepers.refusal import CannotStartError, refused_layers
 from agentctl_child.keepers.steps import Fact
-from agentctl_child.sandbox import capabilities, landlock, prctl, rlimits, seccomp, syscalls
+from agentctl_child.sandbox import capabilities, idmap, landlock, prctl, rlimits, seccomp, syscalls
 from agentctl_protocol.spawning import Part
 from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 
@@ -185,6 +185,19 @@ class Seal:
         except PermissionError:
             return
         raise CannotStartError("sandbox", "Landlock's signal scope is on but does not hold")
+
+
+def prepare() -> None:
+    """Work out, once for many runs, what does not depend on the run; 2 ms.
+
+    Every process that is forked afterwards has it.
+    """
+    if seccomp.is_supported():
+        for level in (Sandbox.STRICT, Sandbox.STANDARD):
+            for network in Network:
+                reachable.surface(level, network)
+    for name in ("uid_map", "gid_map"):
+        idmap.present(name)
 
 
 def seal_against(warden: int, spawner: int, supervisor: int) -> Seal:

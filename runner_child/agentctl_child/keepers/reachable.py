@@ -1,6 +1,7 @@
 """What Landlock and the surface filter let an agent reach, out of its view."""
 
 import errno
+import functools
 import os
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -78,6 +79,7 @@ def _can_open_canary() -> bool:
     return True
 
 
+@functools.cache
 def surface(level: Sandbox, network: Network) -> bytes:
     """The filter that takes away what no agent needs.
 

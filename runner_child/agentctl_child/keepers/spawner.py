@@ -21,7 +21,7 @@ from typing import Final
 
 # Imported for the runs, not for us: a fork shares it.
 import agentctl_child.agent  # noqa: F401
-from agentctl_child.keepers import layers, process_title
+from agentctl_child.keepers import confinement, layers, process_title
 from agentctl_child.keepers.death_chain import DeathChain
 from agentctl_child.keepers.failpoints import reach
 from agentctl_child.keepers.fork_run import Keepers
@@ -130,6 +130,7 @@ class Spawner:
         # Half of all agents want it, and it takes 50 ms.
         import agentctl_child.sdk.asyncio_mode  # noqa: F401
 
+        confinement.prepare()
         gc.freeze()
         self.idle_work = False
 

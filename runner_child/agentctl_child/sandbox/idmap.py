@@ -5,6 +5,7 @@ does nothing else and is dead before anybody uses it: nobody ever lives in there
 """
 
 import contextlib
+import functools
 import os
 import signal
 from collections.abc import Iterable, Sequence
@@ -46,13 +47,13 @@ def exchange(owner: int, shown: int, ids: Iterable[tuple[int, int]] = _WHOLE) ->
     return tuple(lines)
 
 
-def present(process: int, name: str) -> tuple[tuple[int, int], ...]:
+@functools.cache
+def present(name: str) -> tuple[tuple[int, int], ...]:
     """The ranges of ids of our own user namespace; ``name`` is ``uid_map`` or ``gid_map``.
 
-    ``process``: descriptor of our directory in a /proc.
+    They never change.
     """
-    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
-    with open(descriptor, "rb") as file:
+    with open(f"/proc/self/{name}", "rb") as file:
         lines = [line.split() for line in file]
     return tuple((int(line[0]), min(int(line[0]) + int(line[2]), _END)) for line in lines)
 

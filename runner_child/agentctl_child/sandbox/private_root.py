@@ -187,9 +187,8 @@ class PrivateRoot:
         """One namespace for each owner, for all parts of this run."""
         if (uid, gid) in self._namespaces or (uid, gid) == (self.uid, self.gid):
             return
-        with closing(os.open("self", os.O_PATH | os.O_CLOEXEC, dir_fd=self._proc)) as own:
-            uids = idmap.exchange(uid, self.uid, idmap.present(own, "uid_map"))
-            gids = idmap.exchange(gid, self.gid, idmap.present(own, "gid_map"))
+        uids = idmap.exchange(uid, self.uid, idmap.present("uid_map"))
+        gids = idmap.exchange(gid, self.gid, idmap.present("gid_map"))
         made = self._open.enter_context(idmap.Namespace()) if self._namespaces else first
         self._namespaces[uid, gid] = self._keep(made.mapped(self._proc, uids, gids))
 
