@@ -29,6 +29,7 @@ class Sandboxed:
 
     def make(self, name: str, text: str | None = None, mode: int = 0o755) -> Path:
         """A directory of the caller's, or a file with *text*, at the relative path *name*."""
+        assert not Path(name).is_absolute(), "it would change the machine's own directories"
         path = self.directory
         *above, last = Path(name).parts
         for part in above:
