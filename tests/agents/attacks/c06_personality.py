@@ -3,7 +3,6 @@
 import ctypes
 import mmap
 import subprocess
-import sys
 
 from attempt import Blocked, attempt, libc, syscall
 
@@ -37,11 +36,10 @@ def executable_memory() -> str:
 
 def known_addresses() -> str:
     _set(_NO_RANDOM_ADDRESSES)
-    ask = "print(next(line.split('-')[0] for line in open('/proc/self/maps')))"
-    seen = {subprocess.check_output([sys.executable, "-ISc", ask], text=True) for _ in range(3)}
+    seen = {subprocess.check_output(["cat", "/proc/self/maps"], text=True) for _ in range(3)}
     if len(seen) > 1:
         raise Blocked("addresses differ")
-    return f"every start is at {seen.pop().strip()}"
+    return f"every start is at {seen.pop().partition('-')[0]}"
 
 
 attempt({"read_implies_exec": executable_memory, "no_randomize": known_addresses})
