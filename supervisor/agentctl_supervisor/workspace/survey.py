@@ -23,6 +23,7 @@ from agentctl_supervisor.workspace.exposure import Names, exposed, names_now
 from agentctl_supervisor.workspace.handing_over import BOUNDS as GIVE_BOUNDS
 from agentctl_supervisor.workspace.handing_over import giving
 from agentctl_supervisor.workspace.roots import as_text, roots_of
+from agentctl_supervisor.workspace.setuid_bits import TakingOff
 
 LOOK_S: Final = 0.5
 """How long the look at what may be written to may hold up the end of a run, in seconds."""
@@ -118,11 +119,12 @@ class _Found:
             return
         try:
             to_owner = giving(root, self._uids)
+            bits = TakingOff(self._since, to_owner.on_entry if to_owner else None)
             walk = Walk(
                 self._since,
                 self._left_of(bounds),
                 self._names.obeyed if is_workspace else (),
-                to_owner.on_entry if to_owner else None,
+                bits.on_entry,
             )
             walk.run(root)
             if is_workspace:
@@ -140,6 +142,8 @@ class _Found:
         notes = list(walk.notes)
         if to_owner is not None and to_owner.refused:
             notes.append(f"{to_owner.refused} files could not be given to its owner")
+        if bits.refused:
+            notes.append(f"{bits.refused} files are setuid and could not be changed")
         self.notes += notes if is_workspace else [f"{as_text(path)}: {note}" for note in notes]
 
     def _left_of(self, bounds: Bounds) -> Bounds:
