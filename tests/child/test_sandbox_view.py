@@ -362,11 +362,12 @@ def test_a_function_runs(caller: Caller, interpreter: str) -> None:
     assert (caller.directory / "written").stat().st_uid == caller.uid
 
 
-def test_the_warden_s_death_ends_the_run(caller: Caller, marker: str) -> None:
-    """Init's parent-death signal is armed again after the uid has changed."""
+def test_the_wardens_death_ends_the_run(caller: Caller, marker: str) -> None:
+    """A stopped init can watch nobody; its parent-death signal was armed again after the uid."""
     run = caller.launch("sleep", "1000", env={"AGENTCTL_TEST_MARKER": marker})
     run.running()
     assert alive(marker)
+    signal.pidfd_send_signal(run.pidfds[1], signal.SIGSTOP)
     signal.pidfd_send_signal(run.pidfds[0], signal.SIGKILL)
     assert not wait_until_gone(marker, within_s=5)
 
