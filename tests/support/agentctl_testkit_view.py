@@ -45,7 +45,7 @@ def interpreter() -> Iterator[Part]:
     """What this interpreter imports from, wherever it lies."""
     places = {os.path.realpath(path) for path in (*sys.path, sys.prefix, sys.base_prefix) if path}
     for path in sorted(places):
-        if os.path.isdir(path) and not path.startswith(("/usr/", "/etc/", "/opt/")):
+        if os.path.isdir(path) and not f"{path}/".startswith(("/usr/", "/etc/", "/opt/")):
             yield Bind(path=path.encode(), mapped=True)
 
 
