@@ -4,6 +4,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from agentctl_testkit_attacks import (
     Harmless,
     Probe,
     attack_files,
+    limits_of_standard,
     params,
 )
 from agentctl_testkit_capabilities import Capability, cgroup2_mount
@@ -58,6 +60,19 @@ def _programs_with_privileges(plant: Plant) -> Mapping[str, Any]:
         "capable_program": str(capable),
         "callers_setuid_program": str(own),
     }
+
+
+def _setuid_afterwards(plant: Plant) -> list[str]:
+    """What of the attack's making is setuid now."""
+    made = plant.workspace / "made-setuid"
+    changed = Path(plant.facts["callers_setuid_program"])
+    return [
+        f"{path.name} is setuid"
+        for path in (made, changed)
+        if path.exists()
+        and path.stat().st_mode & stat.S_ISUID
+        and (path == made or path.read_bytes().startswith(b"#!"))
+    ]
 
 
 def _launcher(plant: Plant) -> Mapping[str, Any]:
@@ -115,15 +130,11 @@ _ROUTE: Final = Harmless(
 _ADDRESSES: Final = Harmless(
     "no_randomize", "of the run's own programs only; debuggers and sanitizers ask for it"
 )
-_FILE_CAPABILITIES: Final = tuple(
-    Harmless(
-        variant,
-        "CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH alone, for the caller's files in the workspace; "
-        "Landlock is the wall around all others",
-        (STANDARD,),
-        (ROOT,),
-    )
-    for variant in ("permitted", "effective", "bounding")
+_FILE_CAPABILITIES: Final = limits_of_standard(
+    "CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH alone, for the caller's files in the workspace; "
+    "Landlock is the wall around all others",
+    *("permitted", "effective", "bounding"),
+    callers=(ROOT,),
 )
 _BOUNDING: Final = Harmless(
     "bounding",
@@ -132,15 +143,23 @@ _BOUNDING: Final = Harmless(
     (STANDARD,),
     (USER,),
 )
-_STATISTICS: Final = tuple(
+_STATISTICS: Final = limits_of_standard(
+    "files of /proc for root alone, which Landlock cannot tell from the run's own there; they "
+    "count, and hold neither content nor addresses that are not hashed",
+    *("kpageflags", "slabinfo", "timer_list", "vmallocinfo"),
+    callers=(ROOT,),
+)
+_SETUID_FILES: Final = (
     Harmless(
-        variant,
-        "files of /proc for root alone, which Landlock cannot tell from the run's own there; they "
-        "count, and hold neither content nor addresses that are not hashed",
-        (STANDARD,),
-        (ROOT,),
-    )
-    for variant in ("kpageflags", "slabinfo", "timer_list", "vmallocinfo")
+        "empty_file",
+        "the run's own writes take the bit away, and what it leaves loses it when the run ends",
+        callers=(ROOT,),
+    ),
+    Harmless(
+        "change_in_memory",
+        "a setuid program that the run was given to write to is the run's; the bit goes when the "
+        "run ends, but where a file system does not note such a write (tmpfs)",
+    ),
 )
 _LOCKS: Final = tuple(
     Harmless(
@@ -165,7 +184,14 @@ PROBES: Final = (
     Probe("c06_personality", harmless=(_ADDRESSES,)),
     Probe("c07_terminal", plant=_terminal),
     Probe("c08_socket_families", harmless=(_ROUTE,)),
-    Probe("c09_setuid_files", needs=(Capability.ROOT,), plant=_programs_with_privileges),
+    Probe(
+        "c09_setuid_files",
+        needs=(Capability.ROOT,),
+        plant=_programs_with_privileges,
+        check=_setuid_afterwards,
+        seen=True,
+        harmless=_SETUID_FILES,
+    ),
     Probe("c10_capabilities", harmless=(*_FILE_CAPABILITIES, _BOUNDING)),
     Probe("c11_memfd_exec", needs=(Capability.USER_NAMESPACE,)),
     Probe("c12_overwrite_launcher", plant=_launcher),

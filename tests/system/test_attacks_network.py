@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from agentctl_testkit_attack_plant import Plant
-from agentctl_testkit_attacks import STANDARD, AttackRange, Harmless, Probe, attack_files, params
+from agentctl_testkit_attacks import AttackRange, Probe, attack_files, limits_of_standard, params
 
 _DOCUMENTATION: Final = ("192.0.2.1", 9)
 
@@ -92,15 +92,15 @@ def _call(workspace: Path, gone: threading.Event) -> None:
                     called.add(name)
 
 
-_LISTED: Final = Harmless(
-    "listed", "names in /proc/net/unix; there is no socket to call them with", (STANDARD,)
+_LISTED: Final = limits_of_standard(
+    "names in /proc/net/unix; there is no socket to call them with", "listed"
 )
 
 PROBES: Final = (
     Probe("d01_tcp", plant=_listener_on_the_network, seen=True),
     Probe("d02_other_transports", plant=_listener_on_the_network, seen=True),
     Probe("d03_other_addresses", seen=True),
-    Probe("d04_abstract_sockets", plant=_abstract_datagrams, seen=True, harmless=(_LISTED,)),
+    Probe("d04_abstract_sockets", plant=_abstract_datagrams, seen=True, harmless=_LISTED),
     Probe("d05_path_sockets", plant=_services, seen=True),
     Probe("d06_listen", plant=_caller_of_ports),
     Probe("d07_dns", seen=True),
