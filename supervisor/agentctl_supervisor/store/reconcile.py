@@ -220,6 +220,7 @@ class Fold:
             name=self.spec.name,
             tags=self.spec.tags,
             command=self.spec.command,
+            resumes=self.spec.resumes,
             state=self.state,
             result=decided.result if decided else None,
             reason=decided.reason if decided else None,
