@@ -59,16 +59,23 @@ class Aftermath:
         seconds = max(LOOK_S / (1 + waiting / _AT_ONCE), _LEAST_S)
         look = self._survey.look
         open_files = self._log.fold.open_at_kill
+        why = "its file system did not answer"
         async with limiter:
             with trio.move_on_after(_HUNG_S + max(seconds, BOUNDS.seconds if uids else 0.0)):
-                return await trio.to_thread.run_sync(
-                    look,
-                    *(uids, seconds, open_files),
-                    abandon_on_cancel=True,
-                    # One that hangs takes nobody's place.
-                    limiter=trio.CapacityLimiter(1),
-                )
-        return self._survey.unseen("its file system did not answer")
+                try:
+                    return await trio.to_thread.run_sync(
+                        look,
+                        *(uids, seconds, open_files),
+                        abandon_on_cancel=True,
+                        # One that hangs takes nobody's place.
+                        limiter=trio.CapacityLimiter(1),
+                    )
+                except OSError as error:
+                    why = f"looking failed: {error.strerror}"
+                except RuntimeError:  # no more threads for this user
+                    why = "looking failed: no thread could be started"
+        # Whatever becomes of the look, the run's end is written down.
+        return self._survey.unseen(why, open_files)
 
 
 def _common_limiter() -> trio.CapacityLimiter:

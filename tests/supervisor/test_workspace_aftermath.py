@@ -9,11 +9,20 @@ import msgspec
 import pytest
 import trio
 
-from agentctl_protocol.records import MAX_BODY, Created, End, Exit, Started, Stop, WorkspaceRecord
+from agentctl_protocol.records import (
+    MAX_BODY,
+    Created,
+    End,
+    Exit,
+    RungRecord,
+    Started,
+    Stop,
+    WorkspaceRecord,
+)
 from agentctl_protocol.report import Workspace
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.spec import RunSpec
-from agentctl_protocol.vocabulary import Result, Sandbox
+from agentctl_protocol.vocabulary import Result, Rung, Sandbox
 from agentctl_supervisor import Supervisor, aftermath
 from agentctl_supervisor.aftermath import Aftermath
 from agentctl_supervisor.errors import LogFullError
@@ -58,6 +67,7 @@ async def test_a_file_system_that_does_not_answer_holds_up_no_end(
     monkeypatch.setattr(Survey, "look", hang)
     after = Aftermath(log, tmp_path)
     log.append(Started())
+    log.append(RungRecord(step=Rung.SIGKILL, open_files=("half",)))
     try:
         for _ in range(2 * aftermath._AT_ONCE):
             await after.write_down()
@@ -69,8 +79,28 @@ async def test_a_file_system_that_does_not_answer_holds_up_no_end(
 
     log.append(End())
     assert log.report().workspace == Workspace(
-        path=str(tmp_path / "work"), incomplete="its file system did not answer"
+        path=str(tmp_path / "work"),
+        incomplete="its file system did not answer",
+        open_at_kill=("half",),
     )
+
+
+@pytest.mark.parametrize("error", [OSError(5, "I/O error"), RuntimeError("can't start new thread")])
+async def test_a_look_that_fails_ends_no_run_without_an_end(
+    log: RunLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The report says that it failed, and everything else as ever."""
+
+    def fail(*_: object) -> Workspace:
+        raise error
+
+    monkeypatch.setattr(Survey, "look", fail)
+    log.append(Started())
+
+    await Aftermath(log, tmp_path).write_down()
+
+    log.append(End())
+    assert log.report().workspace.incomplete.startswith("looking failed: ")
 
 
 async def test_nothing_is_looked_for_where_nothing_ran(log: RunLog, tmp_path: Path) -> None:

@@ -57,9 +57,11 @@ class Survey:
         """Whether there is anything to look at."""
         return self._began is not None
 
-    def unseen(self, why: str) -> Workspace:
+    def unseen(self, why: str, open_files: tuple[str, ...]) -> Workspace:
         """The workspace of a run whose files nobody looks at, because of *why*."""
-        return Workspace(path=self._path, private=self._private, incomplete=why)
+        return Workspace(
+            path=self._path, private=self._private, incomplete=why, open_at_kill=open_files
+        )
 
     def look(
         self,
