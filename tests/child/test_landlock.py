@@ -42,6 +42,7 @@ ON_FILES: Final[dict[str, tuple[int, str, str, str]]] = {
     "write_file": (1, "EACCES", "EACCES", "ok"),
     "append": (1, "EACCES", "EACCES", "ok"),
     "make_reg": (1, "EACCES", "EACCES", "ok"),
+    "make_unnamed": (1, "EACCES", "EACCES", "ok"),
     "make_dir": (1, "EACCES", "EACCES", "ok"),
     "make_sym": (1, "EACCES", "EACCES", "ok"),
     "make_fifo": (1, "EACCES", "EACCES", "ok"),
@@ -79,6 +80,7 @@ class Tree:
         name = {
             "read_dir": "listed",
             "remove_dir": "removed",
+            "make_unnamed": ".",
             **{f"make_{kind}": f"new {kind}" for kind in ("reg", "dir", "sym", "fifo", "sock")},
             "make_char": "new char",
             "make_block": "new block",

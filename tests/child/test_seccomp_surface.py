@@ -218,7 +218,25 @@ CASES: Final = (
             ~0 << 32 | TIOCLINUX,
         )
     ),
-    Case(STRICT, "ioctl", (-1, FIONREAD, NOWHERE), 0),
+    *(
+        Case(options, "ioctl", (-1, command, NOWHERE), 0)
+        for options in (STRICT, STANDARD)
+        # FICLONE, FICLONERANGE, FIDEDUPERANGE, FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR
+        for command in (
+            FIONREAD,
+            *(0x4004_9409, 0x4020_940D, 0xC018_9436, 0x8008_6601, 0x801C_581F),
+        )
+    ),
+    *(
+        Case(options, "ioctl", (-1, command, NOWHERE), errno.ENOTTY if options == STANDARD else 0)
+        for options in (STRICT, STANDARD)
+        # FS_IOC_SETFLAGS (and of 32 bits), FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY,
+        # BTRFS_IOC_SUBVOL_CREATE, _SNAP_DESTROY, BCH_IOCTL_SUBVOLUME_CREATE
+        for command in (
+            *(0x4008_6602, 0x4004_6602, 0x401C_5820, 0x4080_6685),
+            *(0x5000_940E, 0x5000_940F, 0x4020_BC10),
+        )
+    ),
     *(
         Case(options, "socket", (family, kind, 0), 0)
         for family in (INET, INET6)

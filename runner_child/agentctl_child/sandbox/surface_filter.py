@@ -41,6 +41,13 @@ _PERSONALITIES: Final = (0xFFFF_FFFF, 0, 8, 0x2_0000, 0x2_0008, 0x4_0000)
 _TERMINAL: Final = (0x5412, 0x541C, 0x5423, 0x541D)
 _S_ISUID: Final = 0o4000
 _S_ISGID: Final = 0o2000
+#: FS_IOC_SETFLAGS, the same for 32 bits, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY.
+_FILE_FLAGS: Final = (0x4008_6602, 0x4004_6602, 0x401C_5820, 0x4080_6685)
+_IOCTL_TYPE_MASK: Final = 0xFF00
+_SUBVOLUMES: Final = (0x9400, 0xBC00)  # btrfs, bcachefs
+#: FICLONE, FICLONERANGE, FIDEDUPERANGE: btrfs's by their number only, and they need a
+#: descriptor for writing.
+_CLONES: Final = (0x4004_9409, 0x4020_940D, 0xC018_9436)
 _O_ACCMODE_AND_TRUNC: Final = 0o3 | 0o1000
 _O_RDONLY_AND_TRUNC: Final = 0o1000
 
@@ -294,6 +301,24 @@ _SHARED_HOST: Final = (
         "fremovexattr",
         "removexattrat",
         "file_setattr",
+    ),
+    # The same by a descriptor for reading.  ENOTTY: as a file system without them.
+    Rule(
+        "ioctl",
+        errno.ENOTTY,
+        "changes files that may only be read, for good in the case of verity",
+        "FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY",
+        (Condition(1, _FILE_FLAGS),),
+    ),
+    Rule(
+        "ioctl",
+        errno.ENOTTY,
+        "makes and removes subvolumes in directories that may only be read",
+        "btrfs's and bcachefs's own, but not FICLONE, FICLONERANGE, FIDEDUPERANGE",
+        (
+            Condition(1, _SUBVOLUMES, mask=_IOCTL_TYPE_MASK),
+            Condition(1, _CLONES, negated=True),
+        ),
     ),
 )
 _TRUNCATION: Final = (
