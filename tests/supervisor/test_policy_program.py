@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentctl_supervisor.policy.places import Places
-from agentctl_supervisor.policy.program import Program, look_up, module_code
+from agentctl_supervisor.policy.program import Program, Surroundings, look_up, module_code
 
 _PLACES = Places(homes=("/home/ada",), home="/home/ada", states=())
 
@@ -19,8 +19,10 @@ def _executable(path: Path, text: str = "\x7fELF") -> Path:
     return path
 
 
-def _found(*argv: str, path: str = "", here: str = "/", there: str = "/") -> Program:
-    return look_up(argv, path, here, there, _PLACES)
+def _found(
+    *argv: str, path: str = "", here: str = "/", there: str = "/", writable: tuple[str, ...] = ()
+) -> Program:
+    return look_up(argv, Surroundings(path, here, there, _PLACES, writable))
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ def test_a_virtual_environment_says_where_its_interpreter_is(root: Path) -> None
 
 
 def test_a_script_needs_the_interpreter_that_it_names(root: Path) -> None:
-    """As pipx and uv do it: a link in ~/.local/bin, a script in a venv, an interpreter elsewhere."""
+    """As pipx and uv do it: link in ~/.local/bin, script in a venv, interpreter elsewhere."""
     python = _executable(root / "pipx/venvs/tool/bin/python")
     tool = _executable(root / "pipx/venvs/tool/bin/tool", f"#!{python}\nimport tool\n")
     (root / "local/bin").mkdir(parents=True)
@@ -147,3 +149,25 @@ def test_a_first_line_of_garbage_is_no_interpreter(root: Path) -> None:
         script = _executable(root / "script", text)
         assert stat.S_ISREG(script.stat().st_mode)
         assert _found(str(script)).code == (str(script),)
+
+
+def test_what_a_run_may_have_written_opens_nothing_but_installations(root: Path) -> None:
+    """A link, a first line, a pyvenv.cfg: planted by one run for the next to be shown a secret."""
+    workspace = root / "workspace"
+    secret = _executable(root / "secret/bin/tool")
+    (workspace / "bin").mkdir(parents=True)
+    (workspace / "bin/tool").symlink_to(secret)
+    _executable(workspace / "script", f"#!{secret}\n")
+    _executable(workspace / "venv/bin/python")
+    (workspace / "venv/pyvenv.cfg").write_text(f"home = {root}/secret/bin\n")
+    for program in ("bin/tool", "script", "venv/bin/python"):
+        words = str(workspace / program)
+        assert str(root / "secret") in _found(words).needs
+        needs = _found(words, writable=(str(workspace),)).needs
+        assert not [need for need in needs if need.startswith(str(root / "secret"))]
+    # What is an installation by itself is one, whoever points at it.
+    (root / "secret/lib/python3.11").mkdir(parents=True)
+    (root / "secret/lib/python3.11/os.py").touch()
+    for program in ("bin/tool", "script", "venv/bin/python"):
+        needs = _found(str(workspace / program), writable=(str(workspace),)).needs
+        assert str(root / "secret") in needs

@@ -134,3 +134,18 @@ def test_at_standard_what_cannot_be_taken_out_is_named() -> None:
     view = as_it_is(gathered)
     assert view.parts == (_bind("/w", writable=True),)
     assert [piece.path for piece in view.changeable] == ["/w/.git/hooks", "/w/state"]
+
+
+def test_a_link_that_a_run_may_have_made_opens_nothing(tmp_path: Path) -> None:
+    """One that stays where runs can write is as good as any."""
+    real = tmp_path.resolve()
+    for name in ("workspace", "secret", "workspace/code"):
+        (real / name).mkdir()
+    (real / "workspace/out").symlink_to("../secret")
+    (real / "workspace/in").symlink_to("code")
+    (real / "way").symlink_to("secret")
+    gathered = Gathered((str(real / "workspace"),))
+    for name in ("workspace/out", "workspace/in", "way"):
+        gathered.show(str(real / name), "", Rank.CODE)
+    binds = [part.path for part in private_root(gathered).parts if isinstance(part, Bind)]
+    assert binds == [os.fsencode(real / "secret"), os.fsencode(real / "workspace/code")]

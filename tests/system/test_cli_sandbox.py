@@ -239,6 +239,26 @@ def test_there_is_no_network_but_by_name(caller: Sandboxed) -> None:
     assert caller.run("show", "x", "-o", "json").json()["network"] == "host"
 
 
+def test_a_run_plants_no_link_for_the_next_one(caller: Sandboxed) -> None:
+    """In the place of a script, of a directory that will be named, of an installation."""
+    caller.make("secret/bin/tool", "echo word", mode=0o755)
+    planted = (
+        f"ln -s {caller.directory}/secret/bin/tool agent.sh; ln -s {caller.directory}/secret data;"
+        f"mkdir -p v/bin; ln -s {caller.directory}/secret/bin/tool v/bin/tool"
+    )
+    assert caller.shell(planted).code == 0
+    strict = ("run", "--sandbox", "strict")
+    for words in (("--", "sh", "agent.sh"), ("--", "v/bin/tool"), ("--", "sh", "v/bin/tool")):
+        done = caller.run(*strict, *words)
+        assert done.code != 0
+        assert "word" not in done.out
+    for option in ("--ro", "--rw", "--workspace"):
+        done = caller.run(*strict, option, "data", "--", "true")
+        assert done.code == 2
+        assert "data is a link that a run may have made" in done.err
+        assert done.err.endswith(f"hint: if it is meant: {option} {caller.directory}/secret\n")
+
+
 def test_a_failure_of_another_kind_gets_no_hint(caller: Sandboxed) -> None:
     """Only the word that there was no network."""
     done = caller.shell("exit 3")

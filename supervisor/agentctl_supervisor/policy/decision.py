@@ -16,7 +16,7 @@ from agentctl_supervisor.policy import (
     shared_view,
     system_view,
 )
-from agentctl_supervisor.policy.links import follow
+from agentctl_supervisor.policy.links import follow, leads_out
 from agentctl_supervisor.policy.own_files import kept
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.view import (
@@ -126,18 +126,20 @@ class _Confined:
         self._spec, self._ground, self._level, self._network = spec, ground, level, network
         self._places: Final[Places] = places(ground.environ)
         own, self._ours = shared_view.ours(self._places, ground.environ.get("PYTHONPATH", ""))
-        self._gathered: Final = Gathered()
         protected.check(spec.unprotect)
+        here = look(ground.here)
+        self._here = here.real
         asked = None
         if spec.workspace is not None:
-            asked = look(os.path.join(ground.here, spec.workspace))
+            asked = look(self._own_choice("--workspace", spec.workspace, (here.real,)))
         self._workspace: Final = choose(
             asked,
-            look(ground.here),
+            here,
             os.path.join(ground.run_directory, "workspace"),
             places=self._places,
             ours=kept(own),
         )
+        self._gathered: Final = Gathered(self._writable_by_runs(here.real))
         self._env: Final = _whole_environment(spec, ground, level)
         self._exposed: list[tuple[str, str]] = []
         self._home = os.path.join(ground.run_directory, "home")
@@ -145,13 +147,42 @@ class _Confined:
         if level is Sandbox.STRICT:
             self._home, self._tmp = self._home_inside(), "/tmp"
 
+    def _writable_by_runs(self, here: str) -> tuple[str, ...]:
+        """Where this run can write, and where earlier ones may have."""
+        named = (os.path.realpath(os.path.join(self._ground.here, path)) for path in self._spec.rw)
+        found = [self._workspace.path, *named]
+        if not self._places.why_no_workspace(here):
+            found.append(here)
+        return tuple(dict.fromkeys(found))
+
+    def _own_choice(self, option: str, path: str, writable: tuple[str, ...]) -> str:
+        """*path* in full.
+
+        Raises:
+            SpecError: a link in *writable*, where a run may have made it, leads out of there.
+        """
+        full = os.path.abspath(os.path.join(self._ground.here, path))
+        fit = tuple(d for d in writable if not self._places.why_no_workspace(d))
+        try:
+            followed = follow(full)
+        except OSError:
+            return full
+        if leads_out(followed, fit):
+            raise SpecError(
+                f"{option} {_shown(path)} is a link that a run may have made",
+                f"if it is meant: {option} {_shown(followed.real)}",
+            )
+        return full
+
     def policy(self) -> Policy:
         workspace = self._workspace
         self._gathered.put_all(shared_view.system(self._network))
         argv = self._program()
         python_path = self._env.get("PYTHONPATH", "")
         path = self._env.get("PATH", "")
-        self._gathered.put_all(shared_view.searched(path, python_path, self._places))
+        self._gathered.put_all(
+            shared_view.searched(path, python_path, self._places, self._gathered.writable)
+        )
         self._writable()
         self._gathered.put_all(self._ours)
         if self._level is Sandbox.STRICT:
@@ -192,14 +223,19 @@ class _Confined:
     # --- what it sees ------------------------------------------------------
 
     def _program(self) -> tuple[str, ...]:
-        here, there = self._ground.here, self._workspace.cwd
-        search = self._env.get("PATH", os.defpath)
         spec = self._spec
+        where = program.Surroundings(
+            path=self._env.get("PATH", os.defpath),
+            here=self._ground.here,
+            there=self._workspace.cwd,
+            places=self._places,
+            writable=self._gathered.writable,
+        )
         found = program.Program(())
         if spec.argv is not None:
-            found = program.look_up(spec.argv, search, here, there, self._places)
+            found = program.look_up(spec.argv, where)
         elif spec.python is not None:
-            found = program.interpreter(spec.python, search, here, self._places)
+            found = program.interpreter(spec.python, where)
         for path in found.needs:
             self._gathered.show(path, "what the program is installed in", Rank.SEEN)
         for path in found.code:
@@ -229,8 +265,8 @@ class _Confined:
 
     def _named(self, option: str, paths: tuple[str, ...], *, writable: bool) -> None:
         for path in paths:
-            full = os.path.abspath(os.path.join(self._ground.here, path))
-            shown = path if len(path) <= 120 else path[:120] + "..."
+            full = self._own_choice(option, path, (self._workspace.path, self._here))
+            shown = _shown(path)
             try:
                 real = follow(full).real
                 is_directory = os.path.isdir(real)
@@ -322,6 +358,10 @@ class _Confined:
                     "--workspace DIR without it, or --sandbox strict",
                 )
             self._exposed.append((piece.path, "standard cannot protect it"))
+
+
+def _shown(path: str) -> str:
+    return path if len(path) <= 120 else path[:120] + "..."
 
 
 def _links(path: str) -> list[Link]:

@@ -1,6 +1,7 @@
 """Where a path leads, link by link."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,6 +65,17 @@ def is_beneath(path: str, directory: str) -> bool:
 def lies_inside(path: str, directory: str) -> bool:
     """Whether *path* lies beneath *directory*, and is not itself."""
     return path != directory and is_beneath(path, directory)
+
+
+def leads_out(followed: Followed, directories: Iterable[str]) -> bool:
+    """Whether a link in one of *directories* led out of all of them.
+
+    Where runs can write, a link may be theirs: it says nothing about what its caller wants.
+    """
+    inside = tuple(directories)
+    if any(is_beneath(followed.real, directory) for directory in inside):
+        return False
+    return any(is_beneath(place, d) for place, _ in followed.links for d in inside)
 
 
 def as_text(path: str) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agentctl_supervisor.policy.links import follow
+from agentctl_supervisor.policy.links import follow, is_beneath
 from agentctl_supervisor.policy.own_files import prefix_parts
 from agentctl_supervisor.policy.places import Places
 
 _BIN: Final = frozenset({"bin", "sbin", "shims"})
+_SYSTEM: Final = ("/usr", "/opt", "/bin", "/lib", "/nix/store", "/gnu/store")
 _FIRST_BYTES: Final = 512
 _CONFIG_BYTES: Final = 1 << 16
 _MOST_HOPS: Final = 16
@@ -48,18 +49,64 @@ class Program:
     code: tuple[str, ...] = ()
 
 
-def look_up(argv: Sequence[str], path: str, here: str, there: str, places: Places) -> Program:
-    """What *argv* runs, found on the search path *path*.
+@dataclass(frozen=True)
+class Surroundings:
+    """Where a program is looked for.
 
-    *here*: our directory.  *there*: the one that the run begins in; a relative path that
-    leads nowhere from there, but somewhere from here, is given in full.
+    ``path``: the search path.  ``here``: our directory.  ``there``: the one that the run
+    begins in; a relative path that leads nowhere from there, but somewhere from here, is
+    given in full.  ``writable``: directories that runs can write to.  What a file in one
+    says, a link, a first line, a ``pyvenv.cfg``, a run may have put there, for the next
+    one to be shown what it should not see: it is believed only if it leads to something
+    that is an installation whatever is said about it.
     """
+
+    path: str
+    here: str
+    there: str
+    places: Places
+    writable: tuple[str, ...] = ()
+
+    def believes(self, source: str, prefix: str) -> bool:
+        """Whether what the file *source* says may open *prefix*."""
+        if not self._is_writable(source) or self._is_writable(prefix):
+            return True
+        return is_installation(prefix)
+
+    def _is_writable(self, path: str) -> bool:
+        real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        return any(is_beneath(real, directory) for directory in self.writable)
+
+
+def is_installation(prefix: str) -> bool:
+    """Whether *prefix* is the system's, or holds Python, Node or a virtual environment."""
+    real = os.path.realpath(prefix)
+    if any(is_beneath(real, system) for system in _SYSTEM):
+        return True
+    libraries = os.path.join(real, "lib")
+    try:
+        names = os.listdir(libraries)
+    except OSError:
+        return False
+    return any(
+        os.path.isfile(os.path.join(libraries, name, "os.py"))
+        for name in names
+        if name.startswith(("python", "pypy"))
+    ) or any(
+        os.path.isfile(os.path.join(real, marker))
+        for marker in ("lib/node_modules/npm/package.json", "pyvenv.cfg")
+    )
+
+
+def look_up(argv: Sequence[str], where: Surroundings) -> Program:
+    """What *argv* runs."""
     words = list(argv)
+    here, there = where.here, where.there
     words[0] = _meant(words[0], here, there) if "/" in words[0] else words[0]
-    found = _find(words[0], path, there)
+    found = _find(words[0], where.path, there)
     if found is None:
         return Program(tuple(words))
-    needs = _needs(found, path, there, places)
+    needs = _needs(found, where)
     code = [found]
     at = _script(words)
     if at is not None:
@@ -67,7 +114,7 @@ def look_up(argv: Sequence[str], path: str, here: str, there: str, places: Place
         if os.path.isfile(script := os.path.join(there, words[at])):
             code.append(script)
             if os.path.basename(os.path.dirname(os.path.abspath(script))) in _BIN:
-                needs += _prefixes(os.path.abspath(script), places)
+                needs += _prefixes(os.path.abspath(script), where)
     elif module := _module(words):
         code += module_code(module, there)
     return Program(tuple(words), tuple(dict.fromkeys(needs)), tuple(dict.fromkeys(code)))
@@ -79,12 +126,12 @@ def module_code(module: str, directory: str) -> list[str]:
     return [path for path in (top, f"{top}.py") if os.path.exists(path)][:1]
 
 
-def interpreter(path: str, search: str, here: str, places: Places) -> Program:
+def interpreter(path: str, where: Surroundings) -> Program:
     """The interpreter *path* of a function."""
-    found = _find(path, search, here)
+    found = _find(path, where.path, where.here)
     if found is None:
         return Program((path,))
-    return Program((path,), tuple(_needs(found, search, here, places)), (found,))
+    return Program((path,), tuple(_needs(found, where)), (found,))
 
 
 def _meant(path: str, here: str, there: str) -> str:
@@ -107,31 +154,31 @@ def _find(program: str, path: str, directory: str) -> str | None:
     return None
 
 
-def _needs(file: str, path: str, directory: str, places: Places, *, depth: int = 1) -> list[str]:
+def _needs(file: str, where: Surroundings, *, depth: int = 1) -> list[str]:
     """The installations that *file* lies in, and its interpreter's."""
-    needs = _prefixes(file, places)
+    needs = _prefixes(file, where)
     if depth and (named := _interpreter_line(file)):
-        found = _find(named, path, directory)
-        if found is not None:
-            needs += [found, *_needs(found, path, directory, places, depth=depth - 1)]
+        found = _find(named, where.path, where.there)
+        if found is not None and where.believes(file, os.path.dirname(os.path.dirname(found))):
+            needs += [found, *_needs(found, where, depth=depth - 1)]
     return needs
 
 
-def _prefixes(file: str, places: Places) -> list[str]:
+def _prefixes(file: str, where: Surroundings) -> list[str]:
     """The installations that the links of *file* go through, up to the file itself."""
     needs: list[str] = []
-    for hop in _hops(file):
+    for hop in _hops(file, where):
         parent = os.path.dirname(hop)
         if os.path.basename(parent) not in _BIN:
             continue
         needs.append(parent)
         prefix = os.path.dirname(parent)
-        needs += prefix_parts(prefix, places)
-        needs += _home_of_venv(prefix, places)
+        needs += prefix_parts(prefix, where.places)
+        needs += _home_of_venv(prefix, where)
     return [need for need in needs if os.path.exists(need)]
 
 
-def _hops(file: str) -> Iterator[str]:
+def _hops(file: str, where: Surroundings) -> Iterator[str]:
     for _ in range(_MOST_HOPS):
         yield file
         try:
@@ -143,20 +190,25 @@ def _hops(file: str) -> Iterator[str]:
             parent = follow(os.path.dirname(os.path.join(os.path.dirname(file), target))).real
         except OSError:
             break
-        file = os.path.join(parent, os.path.basename(target))
+        source, file = file, os.path.join(parent, os.path.basename(target))
+        if not where.believes(source, os.path.dirname(parent)):
+            break
 
 
-def _home_of_venv(prefix: str, places: Places) -> list[str]:
+def _home_of_venv(prefix: str, where: Surroundings) -> list[str]:
     """Where the interpreter of the virtual environment *prefix* is installed: PEP 405."""
+    config = os.path.join(prefix, "pyvenv.cfg")
     try:
-        with open(os.path.join(prefix, "pyvenv.cfg"), "rb") as file:
+        with open(config, "rb") as file:
             text = file.read(_CONFIG_BYTES).decode("utf-8", "replace")
     except OSError:
         return []
     for line in text.splitlines():
         key, _, value = line.partition("=")
         if key.strip().lower() == "home" and os.path.isabs(home := value.strip()):
-            return [home, *prefix_parts(os.path.dirname(home), places)]
+            if not where.believes(config, os.path.dirname(home)):
+                return []
+            return [home, *prefix_parts(os.path.dirname(home), where.places)]
     return []
 
 

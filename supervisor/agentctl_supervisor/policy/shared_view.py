@@ -33,9 +33,11 @@ def ours(places: Places, python_path: str) -> tuple[tuple[OwnFile, ...], tuple[P
     return _ours(places, python_path, _now())
 
 
-def searched(path: str, python_path: str, places: Places) -> tuple[Piece, ...]:
-    """The directories of a run's ``PATH`` and ``PYTHONPATH``."""
-    return _searched(path, python_path, places, _now())
+def searched(
+    path: str, python_path: str, places: Places, writable: tuple[str, ...]
+) -> tuple[Piece, ...]:
+    """The directories of a run's ``PATH`` and ``PYTHONPATH``.  *writable*: see `Gathered`."""
+    return _searched(path, python_path, places, writable, _now())
 
 
 def _now() -> int:
@@ -69,8 +71,10 @@ def _ours(
 
 
 @lru_cache(maxsize=16)
-def _searched(path: str, python_path: str, places: Places, _: int) -> tuple[Piece, ...]:
-    gathered = Gathered()
+def _searched(
+    path: str, python_path: str, places: Places, writable: tuple[str, ...], _: int
+) -> tuple[Piece, ...]:
+    gathered = Gathered(writable)
     for name, value in (("PATH", path), ("PYTHONPATH", python_path)):
         for entry in entries(value):
             real = os.path.realpath(entry)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
-from agentctl_supervisor.policy.links import follow, lies_inside
+from agentctl_supervisor.policy.links import follow, leads_out, lies_inside
 
 
 class Rank(enum.IntEnum):
@@ -67,8 +67,12 @@ class View:
 
 @dataclass
 class Gathered:
-    """Collects pieces; the later of two of one rank at one path is forgotten."""
+    """Collects pieces; the later of two of one rank at one path is forgotten.
 
+    ``writable``: directories that runs can write to.  A link there opens nothing outside of them.
+    """
+
+    writable: tuple[str, ...] = ()
     pieces: dict[str, Piece] = field(default_factory=dict)
 
     def put(self, piece: Piece) -> None:
@@ -105,6 +109,8 @@ class Gathered:
             followed = follow(path)
             found = os.stat(followed.real)
         except OSError:
+            return
+        if leads_out(followed, self.writable):
             return
         for place, target in followed.links:
             self.put(Piece(Link(os.fsencode(place), os.fsencode(target)), why, Rank.LINK))
