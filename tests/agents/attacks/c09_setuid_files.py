@@ -23,12 +23,12 @@ def _says(program: str, *arguments: str) -> str:
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
-        if os.geteuid() == 0:
-            os.setgroups([])
-            os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-            os.setresuid(_NOBODY, _NOBODY, _NOBODY)
-        os.dup2(theirs, 1)
         try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+                os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+            os.dup2(theirs, 1)
             os.execve(file, [program, *arguments], {})
         finally:
             os._exit(127)
@@ -79,8 +79,8 @@ def change_in_memory() -> str:
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 4) as pages:
         pages[:] = b"#!/b"
         pages.flush()
-    with open(path, "rb") as file:
-        if file.read(4) != b"#!/b":
+    with open(path, "rb") as changed:
+        if changed.read(4) != b"#!/b":
             raise Blocked("as it was")
     return _is_setuid(path)
 

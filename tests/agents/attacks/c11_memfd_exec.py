@@ -30,8 +30,8 @@ def _output(code: str) -> str:
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.dup2(theirs, 1)
         try:
+            os.dup2(theirs, 1)
             # What it is called is where it looks for its library.
             os.execve(memory, [sys.executable, "-IS", "-c", code], {"LC_ALL": "C.UTF-8"})
         finally:

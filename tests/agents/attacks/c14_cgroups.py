@@ -45,9 +45,12 @@ def kill() -> str:
     only_root()
     pid = os.fork()
     if pid == 0:
-        with open(os.path.join(_THEIRS, "cgroup.procs"), "w") as file:
-            file.write(str(os.getpid()))
-        signal.pause()
+        try:
+            with open(os.path.join(_THEIRS, "cgroup.procs"), "w") as file:
+                file.write(str(os.getpid()))
+            signal.pause()
+        finally:
+            os._exit(1)
     try:
         with open(os.path.join(_THEIRS, "cgroup.kill"), "w") as file:
             file.write("1")

@@ -10,7 +10,7 @@ from attempt import FACTS, Blocked, Impossible, attempt, checked, libc, may_lack
 
 _ABSENT = (errno.ENOENT, errno.ENXIO, errno.EPERM)
 _READ_ALL, _SIZE_OF_BUFFER = 3, 10
-_ADDRESS = re.compile(r"\b[0-9a-f]{16}\b")
+_ADDRESS = re.compile(r"(?:\b|0x)([0-9a-f]{16})\b")
 
 
 def _read(path: str) -> Callable[[], str]:

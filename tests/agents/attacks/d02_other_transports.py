@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from attempt import FACTS, Blocked, attempt, checked, libc, may_lack, only_root
 
-_MPTCP, _SCTP, _SMC = 262, 132, 256
+_MPTCP, _SMC = 262, 256
 _FAST_OPEN, _FAST_OPEN_CONNECT = 0x2000_0000, 30
 _NO_SUCH = (errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT)
 _HOST = ("127.0.0.1", FACTS["tcp_port"])
@@ -76,7 +76,9 @@ def mptcp_fast_open() -> str:
         may_lack("such protocol", *_NO_SUCH),
         socket.socket(socket.AF_INET, socket.SOCK_STREAM, _MPTCP) as made,
     ):
-        made.sendto(b"x", _FAST_OPEN, _HOST)
+        # Since Linux 6.2.
+        with may_lack("fast open of MPTCP", errno.EOPNOTSUPP):
+            made.sendto(b"x", _FAST_OPEN, _HOST)
         made.send(b"again")
         return f"connected to {made.getpeername()}"
 
@@ -135,7 +137,6 @@ attempt(
     {
         "mptcp": _stream(_MPTCP),
         "mptcp_fast_open": mptcp_fast_open,
-        "sctp": _stream(_SCTP),
         "smc": _stream(_SMC),
         "fast_open_sendto": _fast(_sendto),
         "fast_open_sendmsg": _fast(_sendmsg),

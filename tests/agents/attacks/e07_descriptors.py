@@ -51,7 +51,7 @@ def pipe() -> str:
 def locked_memory() -> str:
     """Memory that can never be swapped."""
     only_root()
-    memory = mmap.mmap(-1, 64 << 20)
+    memory = mmap.mmap(-1, 16 << 20)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     checked(libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(len(memory))))
     with open("/proc/self/status") as file:

@@ -15,9 +15,12 @@ def dump() -> str:
     os.chdir(FACTS["workspace"])
     pid = os.fork()
     if pid == 0:
-        _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-        resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
-        os.kill(os.getpid(), signal.SIGQUIT)
+        try:
+            _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+            resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+            os.kill(os.getpid(), signal.SIGQUIT)
+        finally:
+            os._exit(1)
     _, status = os.waitpid(pid, 0)
     left = [name for name in os.listdir() if "core" in name]
     if not os.WCOREDUMP(status) and not left:
