@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +78,7 @@ class Caller:
         ``installation``: for ``user``, one that is there already.
         """
         with contextlib.ExitStack() as stack:
-            directory = stack.enter_context(ordinary_directory())
+            directory = stack.enter_context(_workspace(name))
             if name == "user":
                 installation = installation or stack.enter_context(installed())
                 place = os.fsencode(installation.directory)
@@ -85,7 +86,6 @@ class Caller:
                 python = installation.python
                 spawner = {"python": python, "popen": {**as_nobody(), "cwd": "/"}, **spawner}
             else:
-                os.chown(directory, os.getuid(), os.getgid())
                 kept, python = tuple(interpreter()), sys.executable
             started = stack.enter_context(SpawnerStandIn(**spawner))
             yield cls(name, started, directory, kept, python)
@@ -148,6 +148,18 @@ class Caller:
     def shell(self, script: str, **launch: Any) -> str:
         """The same of a script, whose failing commands do not end it."""
         return self.output("sh", "-c", f"exec 2>&1; {script}; true", **launch)
+
+
+@contextlib.contextmanager
+def _workspace(name: str) -> Iterator[Path]:
+    """A directory of the caller's that its runs can be shown."""
+    if name == "user":
+        with ordinary_directory() as path:
+            yield path
+        return
+    # Where an ordinary user of the same machine could go, too: pytest's own are closed.
+    with tempfile.TemporaryDirectory(prefix="agentctl-test-", dir="/tmp") as made:
+        yield Path(made)
 
 
 def mounts_of_runs() -> list[str]:
