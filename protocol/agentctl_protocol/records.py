@@ -31,7 +31,7 @@ from agentctl_protocol.messages import (
     Ready,
     ResultMessage,
 )
-from agentctl_protocol.report import Actor, Processes, Survivor, Workspace
+from agentctl_protocol.report import Actor, FiredCondition, Processes, Survivor, Workspace
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
 
@@ -112,6 +112,12 @@ class InputSent(_Written, frozen=True, tag="input"):
     """One item went to the running agent (its size only: it may be a secret)."""
 
     bytes: int
+
+
+class ConditionsMet(_Written, frozen=True, tag="conditions_met"):
+    """The run's termination condition is fulfilled: all of it that happened.  A stop follows."""
+
+    conditions: tuple[FiredCondition, ...]
 
 
 class Stop(_Written, frozen=True, tag="stop"):
@@ -239,6 +245,7 @@ SupervisorRecord: TypeAlias = (
     | Waiting
     | VerdictRecord
     | InputSent
+    | ConditionsMet
     | Stop
     | RungRecord
     | Answered

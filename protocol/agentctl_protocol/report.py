@@ -92,6 +92,18 @@ class WaitingCall(msgspec.Struct, frozen=True):
     rule: str
 
 
+class FiredCondition(msgspec.Struct, frozen=True):
+    """A termination condition that happened.
+
+    ``condition``: its text form.  ``sentence``: what happened, for people.  ``at_s``:
+    when, in seconds from the run's start.
+    """
+
+    condition: str
+    sentence: str
+    at_s: float
+
+
 class UsageTotal(msgspec.Struct, frozen=True):
     """Tokens of one model; ``quality`` is that of the least certain part."""
 
@@ -154,6 +166,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason | None = None
     detail: str = ""
     actor: Actor | None = None
+    conditions: tuple[FiredCondition, ...] = ()
     value: Any = None
     error: str = ""
     exit_code: int | None = None

@@ -61,6 +61,7 @@ class RunSpec(
             pattern (``{"shell": 3}``); an ask past one is refused.
         allow, deny, approve: tool calls that alone may be made, that may not, and that
             wait for a person; patterns ``NAME`` or ``NAME:ARGUMENTS`` with ``*``.
+        stop_when: the termination condition that ends the run, as text or as JSON.
         origins: where settings came from (``{"sandbox": "agentctl.toml"}``), for people.
         time_s: hard wall-clock limit in seconds; None is none.
         grace_s, term_grace_s: seconds that a stop waits for the agent to obey the
@@ -92,6 +93,7 @@ class RunSpec(
     allow: Sequence[str] = ()
     deny: Sequence[str] = ()
     approve: Sequence[str] = ()
+    stop_when: Any = None
     origins: dict[str, str] = {}
     time_s: float | None = None
     grace_s: float = DEFAULT_GRACE_S

@@ -126,7 +126,12 @@ class ControlServer:
             case VerdictRequest():
                 return self._decide(request, uid)
             case SignalRequest():
-                return _NO_SUCH_RUN
+                run = self._find(request.run)
+                if run is None:
+                    return _NO_SUCH_RUN
+                if not run.signal():
+                    return Failed("it has no external() condition that waits for a signal")
+                return Accepted("signalled")
             case Ping():
                 return Pong(pid=os.getpid())
             case StatusRequest():

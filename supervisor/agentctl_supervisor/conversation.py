@@ -37,7 +37,7 @@ STOPPING: Final = "the run is being stopped"
 class Conversation:
     """The supervisor's side of one run's channel.
 
-    *on_ask* is called after each ask was judged, *on_said* after anything was written
+    *on_ask* is called after each ask was judged, *on_said* with what was written
     down, *on_illegal* with the error when the agent breaks the protocol.
     """
 
@@ -49,7 +49,7 @@ class Conversation:
         gate: Gate | None = None,
         *,
         on_ask: Callable[[], None],
-        on_said: Callable[[], None],
+        on_said: Callable[[ChildMessage | VerdictRecord], None],
         on_illegal: Callable[[str], None],
     ) -> None:
         self.gate: Final = gate or Gate()
@@ -163,7 +163,7 @@ class Conversation:
         self._log.append_from_child(message, raw)
         if isinstance(message, CallFinished) and message.outcome == "cancelled":
             self._log.append_estimates(over=False)
-        self._on_said()
+        self._on_said(message)
 
     def _judge(self, ask: Ask, raw: bytes) -> None:
         self._log.append_from_child(ask, raw)
@@ -175,7 +175,6 @@ class Conversation:
         else:
             self._answer(judged)
         self._on_ask()
-        self._on_said()
 
     def _answer(self, verdict: VerdictRecord) -> VerdictRecord:
         """Write *verdict* down, then send it; what was sent."""
@@ -186,6 +185,7 @@ class Conversation:
             self._log.append_verdict(verdict)
             self.close_gate(STOPPING)
         self._channel.send(Verdict(call=verdict.call, verdict=verdict.verdict, why=verdict.why))
+        self._on_said(verdict)
         return verdict
 
     def _illegal(self, detail: str) -> None:

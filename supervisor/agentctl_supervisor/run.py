@@ -31,6 +31,7 @@ from agentctl_protocol.vocabulary import KILL_AT_ONCE, Containment, Reason, Resu
 from agentctl_supervisor.aftermath import Aftermath
 from agentctl_supervisor.call_rules import CallRules
 from agentctl_supervisor.climb import Climb
+from agentctl_supervisor.conditions.composition import Condition
 from agentctl_supervisor.conversation import STOPPING, Conversation
 from agentctl_supervisor.ending import end_detail, how_it_ended, processes_at_end
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, StateDirectoryError
@@ -38,13 +39,14 @@ from agentctl_supervisor.event_stream import EventStream
 from agentctl_supervisor.gate import Gate
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.ladder import StopWanted, TreeEmpty
-from agentctl_supervisor.limits import Reached, reached
+from agentctl_supervisor.limits import Reached
 from agentctl_supervisor.output_pump import OnOutput, OutputPump, StreamName
 from agentctl_supervisor.plumbing import Plumbing, standard_input
 from agentctl_supervisor.processes.process_tree import command_line, marked, members
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.watch import Watch
 
 _LINGER_S: Final = 2.0
 """How long a process may live on after its bye; an interpreter's exit can join threads for ever."""
@@ -66,6 +68,7 @@ class Run:
         plumbing: Plumbing,
         keepers: Keepers,
         start: Start,
+        condition: Condition | None,
         on_output: OnOutput | None,
     ) -> None:
         self.spec: Final = spec
@@ -78,15 +81,17 @@ class Run:
         self._delivery = trio.CancelScope()
         self._launching = trio.CancelScope()
         self._log = log
+        gate = Gate(CallRules.of(spec))
+        self._watch = Watch(spec, log, gate, condition, self._end)
         log.on_full = self._disk_full
         log.on_intent = self._obey_intent
         self._conversation = Conversation(
             plumbing.channel,
             log,
             start,
-            Gate(CallRules.of(spec)),
+            gate,
             on_ask=self._asked,
-            on_said=self._check_limits,
+            on_said=self._watch.heard,
             on_illegal=self._broke_protocol,
         )
         self._outputs = (
@@ -318,7 +323,8 @@ class Run:
                 self._last_word = Refused("sandbox", str(error), error.hint)
             if self._spawner is not None:
                 tasks.start_soon(self._conversation.run)
-                tasks.start_soon(self._keep_time)
+                self._watch.begin()
+                tasks.start_soon(self._watch.keep_time)
                 tasks.start_soon(self._bury_lingerer)
                 tasks.start_soon(self._keepers.follow, self._told)
                 await self._tree_ended.wait()
@@ -360,12 +366,6 @@ class Run:
         self._last_word = None
         self._tree_ended.set()
 
-    async def _keep_time(self) -> None:
-        if self.spec.time_s is not None:
-            await trio.sleep(self.spec.time_s)
-            self._reach(Reached(Reason.TIME, f"time limit of {self.spec.time_s:g} s"))
-        await trio.sleep_forever()
-
     async def _bury_lingerer(self) -> None:
         await self._conversation.over.wait()
         await trio.sleep(_LINGER_S)
@@ -381,7 +381,7 @@ class Run:
         if self._tree_ended.is_set():  # it was read after its end, and ignores nobody
             return
         self._climb.call_asked()
-        self._check_limits()
+        self._watch.look()
 
     def _broke_protocol(self, detail: str) -> None:
         self.request_stop(
@@ -393,27 +393,18 @@ class Run:
 
     def _write_output(self, stream: StreamName, data: bytes) -> bool:
         self._log.append_output(Output(stream=stream, data=data))
-        self._check_limits()
+        self._watch.look()
         return True
 
-    def _check_limits(self) -> None:
-        log = self._log
-        if log.fold.stop is not None:
-            return
-        gate = self._conversation.gate
-        if (limit := reached(self.spec, gate, log.child_bytes, log.fold.tokens)) is not None:
-            self._reach(limit)
-
-    def _reach(self, limit: Reached) -> None:
-        self.request_stop(
-            result=Result.LIMIT,
-            reason=limit.reason,
-            detail=limit.detail,
-            actor=Actor(kind="limit", id=limit.reason.value),
-        )
+    def _end(self, result: Result, reason: Reason, detail: str, actor: Actor) -> None:
+        self.request_stop(result=result, reason=reason, detail=detail, actor=actor)
 
     def _disk_full(self) -> None:
-        self._reach(Reached(Reason.DISK, f"no room for the log in {self._directory.path}"))
+        self._watch.reach(Reached(Reason.DISK, f"no room for the log in {self._directory.path}"))
+
+    def signal(self) -> bool:
+        """Fire the run's ``external()`` condition; whether it has one that waits for that."""
+        return self._watch.signal()
 
     # --- the end -----------------------------------------------------------
 

@@ -15,6 +15,8 @@ from agentctl_protocol.records import Created
 from agentctl_protocol.spawning import Launch, ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Sandbox
+from agentctl_supervisor.conditions.composition import Condition
+from agentctl_supervisor.conditions.json_form import from_value
 from agentctl_supervisor.control_server import ControlServer
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, SupervisorGoneError
 from agentctl_supervisor.keepers import Keepers
@@ -130,11 +132,18 @@ class Supervisor:
         """The runs that have not finished, oldest first."""
         return [run for run in self._runs.values() if not run.report.finished]
 
-    async def start(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> Run:
+    async def start(
+        self,
+        spec: RunSpec,
+        *,
+        on_output: OnOutput | None = None,
+        stop_when: Condition | None = None,
+    ) -> Run:
         """Start a run and return at once; `Run.wait_started` and `Run.wait` tell how it goes.
 
         *on_output* is awaited with every piece of output, ``("stdout" | "stderr", bytes)``;
         while it is slow, so is the run.
+        *stop_when* ends the run; ``spec.stop_when`` says the same as text, but for functions.
 
         Raises:
             SpecError: the spec cannot be run as it is written.
@@ -144,12 +153,18 @@ class Supervisor:
         spec = settled(spec, os.environ)
         if self._closing:
             raise SupervisorGoneError("this supervisor is ending: it starts no more runs")
-        run, started = self._make_run(spec, on_output)
+        if stop_when is not None:
+            spec = msgspec.structs.replace(spec, stop_when=str(stop_when))
+        elif spec.stop_when is not None:
+            stop_when = from_value(spec.stop_when)
+        run, started = self._make_run(spec, on_output, stop_when)
         self._runs[run.id] = run
         self._nursery.start_soon(self._live, run, started)
         return run
 
-    def _make_run(self, spec: RunSpec, on_output: OnOutput | None) -> tuple[Run, "_Prepared"]:
+    def _make_run(
+        self, spec: RunSpec, on_output: OnOutput | None, condition: Condition | None
+    ) -> tuple[Run, "_Prepared"]:
         directory = self.home.create_run(spec.stored())
         with contextlib.ExitStack() as undo:
             undo.callback(directory.discard)
@@ -195,6 +210,7 @@ class Supervisor:
                 plumbing=plumbing,
                 keepers=Keepers(plumbing.status, make_run_cgroup(directory.id)),
                 start=start,
+                condition=condition,
                 on_output=on_output,
             )
             if policy.level is Sandbox.STANDARD:

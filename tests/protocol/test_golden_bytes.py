@@ -10,7 +10,7 @@ from agentctl_protocol import control, records, spawning
 from agentctl_protocol import messages as m
 from agentctl_protocol.channel import agent_end, supervisor_end, tag_of
 from agentctl_protocol.framing import frame
-from agentctl_protocol.report import Actor, Processes, Survivor, Workspace
+from agentctl_protocol.report import Actor, FiredCondition, Processes, Survivor, Workspace
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
 
@@ -134,6 +134,13 @@ GOLDEN_RECORDS: list[tuple[msgspec.Struct, bytes]] = [
         (
             b"\x86\xa4type\xa8estimate\xa4call\xa11\xa5model\xa1m\xadprompt_tokens\x03"
             b"\xb1completion_tokens\x04\xa9estimator\xa1e"
+        ),
+    ),
+    (
+        records.ConditionsMet((FiredCondition("external()", "s", 1.5),)),
+        (
+            b"\x82\xa4type\xaeconditions_met\xaaconditions\x91\x83\xa9condition"
+            b"\xaaexternal()\xa8sentence\xa1s\xa4at_s\xcb?\xf8\x00\x00\x00\x00\x00\x00"
         ),
     ),
     (

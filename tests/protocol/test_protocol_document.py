@@ -43,6 +43,7 @@ CHAPTERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
         report.LadderStep,
         report.Call,
         report.WaitingCall,
+        report.FiredCondition,
         report.UsageTotal,
         report.LogSummary,
         report.Limit,

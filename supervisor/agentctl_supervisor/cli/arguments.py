@@ -76,6 +76,7 @@ def _run_parser() -> Parser:
     add("-i", dest="stdin", action="store_true", help="pass standard input on (default: none)")
     add("-q", dest="quiet", action="store_true", help="say nothing of our own")
     _add_sandbox_options(parser)
+    _add_call_options(parser)
     add("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
@@ -96,6 +97,21 @@ def _add_sandbox_options(parser: Parser) -> None:
     add("--env", action="append", default=[], metavar="NAME[=V]", help="a variable of yours, or V")
     add("--net", metavar="NET", help="none (default): its own loopback; host: your network")
     add("--explain", action="store_true", help="say what it would be given, and run nothing")
+
+
+def _add_call_options(parser: Parser) -> None:
+    group = parser.add_argument_group("which calls it may make, and when it has done enough")
+    add = group.add_argument
+    add("--calls", metavar="N", help="model and tool calls that it may make (default: no limit)")
+    add("--tokens", metavar="N", help="tokens that it may use (default: no limit)")
+    for option, metavar, text in (
+        ("--calls-of", "NAME=N", "calls that it may make of one tool"),
+        ("--allow", "NAME", "tool calls that alone it may make: read_*, shell:ls *"),
+        ("--deny", "NAME", "tool calls that it may not make"),
+        ("--approve", "NAME", "tool calls that wait for agentctl approve or deny"),
+    ):
+        add(option, action="append", default=[], metavar=metavar, help=text)
+    add("--stop-when", metavar="COND", help='end it when: max_messages(9) | text("DONE")')
 
 
 def _stop_parser() -> Parser:

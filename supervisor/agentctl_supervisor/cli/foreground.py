@@ -11,10 +11,13 @@ from typing import Final
 import msgspec
 import trio
 
+from agentctl_protocol.messages import Ask
+from agentctl_protocol.records import Waiting
 from agentctl_protocol.report import Actor, Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Reason, Result
 from agentctl_supervisor import Supervisor
+from agentctl_supervisor.call_rules import text_of
 from agentctl_supervisor.cli import standard_io, terminal, workspace_words
 from agentctl_supervisor.cli.live_view import LiveView
 from agentctl_supervisor.cli.narration import Narrator
@@ -34,6 +37,7 @@ _NETWORK_HINT: Final = "the run had no network; --net host gives it yours"
 _HIDE_WITHIN_S: Final = 0.1
 _LAST_WORDS_S: Final = 1.0
 """How long a reader may take that somebody does not want to wait for."""
+_SHOWN_ARGUMENTS: Final = 200
 _SIGNALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -66,6 +70,8 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
             nursery.start_soon(_obey, signals, live, output, nursery)
             if not quiet:
                 nursery.start_soon(_tell_progress, spec, live, output, nursery)
+                if spec.approve:
+                    nursery.start_soon(_tell_waiting, live, output)
             if live.stdin is not None:
                 nursery.start_soon(standard_io.pump_input, live.stdin)
             report = await live.wait(durable=True)
@@ -139,6 +145,25 @@ async def _tell_progress(
             commands = view.onlooker.commands_of(step.processes)
             if lines := narrator.lines(step, now, commands):
                 await output.say("\n".join(lines))
+
+
+async def _tell_waiting(live: Run, output: standard_io.Output) -> None:
+    """Each call that waits for a person, and the command that lets it through."""
+    name = called(live.report)
+    asked = Ask("-", "tool", "-")
+    async for record in live.events():
+        match record.body:
+            case Ask() as asked:
+                pass
+            case Waiting() as waiting:
+                # The record of the ask comes right before.
+                text = text_of(asked.args) or ""
+                shown = terminal.plain(f"{waiting.name} {text[:_SHOWN_ARGUMENTS]}").strip()
+                call = terminal.plain(waiting.call)
+                await output.say(
+                    f"agentctl: waits for approval: {shown}\n"
+                    f"  agentctl approve {name} {call}    or: agentctl deny {name} {call}"
+                )
 
 
 async def _give_way(output: standard_io.Output) -> None:

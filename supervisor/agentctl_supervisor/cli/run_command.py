@@ -11,7 +11,7 @@ import msgspec
 from agentctl_protocol.spec import MAX_INPUT_BYTES, RunSpec, SpecError
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.config.profiles import Settings, settings_of
-from agentctl_supervisor.config.settings import KEYS
+from agentctl_supervisor.config.settings import KEYS, budgets
 from agentctl_supervisor.errors import UsageError
 
 _USAGE_HINT: Final = "agentctl run -- PROGRAM ARG..., or agentctl run module:function"
@@ -136,6 +136,8 @@ def _fields(settings: Settings) -> dict[str, Any]:
 
         level = fields.get("sandbox", Sandbox.STRICT)
         fields["env"] = {**inherited(level, os.environ), **chosen(words, os.environ)}
+    if words := fields.pop("calls_of", ()):
+        fields["calls_of"] = budgets(words)
     return fields
 
 

@@ -69,13 +69,19 @@ def page(report: Report, last: Sequence[str], now: datetime, columns: int) -> li
 def _facts(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
     """What is told of *report*, in this order; what is not known is left out."""
     yield "command", report.command
+    if report.resumes is not None:
+        yield "resumes", report.resumes
     if report.tags:
         yield "tags", "  ".join(f"{key}={value}" for key, value in report.tags.items())
     yield "time", _time(report, now)
     if report.detail and report.result is not Result.SUCCEEDED:
         yield "why", report.detail
+    for fired in report.conditions:
+        yield "condition", f"{fired.condition}: {fired.sentence}, after {fired.at_s:.1f} s"
     if report.error:
         yield "error", report.error
+    for waiting in report.waiting:
+        yield "WAITING", f"{waiting.id}: {waiting.kind} {waiting.name} (rule {waiting.rule})"
     if report.ladder:
         yield "stop", _ladder(report)
     if report.result is not Result.REFUSED and (report.finished or report.processes.seen):

@@ -153,6 +153,11 @@ class Judge:
         """Whether a `signal` would mean anything."""
         return not self.fired and bool(self._leaves(ExternalTermination))
 
+    @property
+    def asks_functions(self) -> bool:
+        """Whether there will ever be `questions`."""
+        return bool(self._leaves(FunctionalTermination))
+
     def questions(self) -> list[Question]:
         """Calls of functions to be made now, after something was fed; see `functions`."""
         return [] if self.fired else self._functions.questions()

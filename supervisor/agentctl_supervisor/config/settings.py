@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from agentctl_protocol.spec import SpecError, check_pattern
 from agentctl_protocol.vocabulary import Network, Sandbox
 from agentctl_supervisor.cli.durations import parse_duration, parse_limit
 from agentctl_supervisor.cli.sizes import parse_size
@@ -19,7 +20,7 @@ from agentctl_supervisor.errors import UsageError
 MOST: Final = 256
 """Entries of a list, and keys of a table."""
 
-Value: TypeAlias = float | str | tuple[str, ...] | None
+Value: TypeAlias = int | float | str | tuple[str, ...] | None
 """Seconds, bytes, a word of the vocabulary, a path, or several texts; None is no limit."""
 
 
@@ -152,6 +153,59 @@ def _variables(raw: Any, place: Place) -> Value:
     return tuple(entries)
 
 
+def _count(raw: Any, place: Place) -> Value:
+    text = _number_or_text(raw, place, "write 50").replace("_", "")
+    if text == "none":
+        return None
+    if not text.isdecimal() or not 0 < int(text[:20]) < 1 << 63:
+        raise UsageError(f"{place.what}: not a number above 0: {_shown(text)}", hint="write 50")
+    return int(text)
+
+
+def _patterns(raw: Any, place: Place) -> Value:
+    for entry in (entries := _texts(raw, place)):
+        _check_pattern(entry, place)
+    return tuple(entries)
+
+
+def _check_pattern(text: str, place: Place) -> None:
+    try:
+        check_pattern(text)
+    except SpecError as error:
+        raise UsageError(f"{place.what}: {error}", hint=error.hint) from None
+
+
+def _budgets(raw: Any, place: Place) -> Value:
+    for entry in (entries := _texts(raw, place)):
+        pattern, equals, most = entry.rpartition("=")
+        if not equals or not most.isdecimal() or len(most) > 18:
+            raise UsageError(f"{place.what}: not a budget: {_shown(entry)}", hint="NAME=NUMBER")
+        _check_pattern(pattern, place)
+    return tuple(entries)
+
+
+def budgets(entries: Sequence[str]) -> dict[str, int]:
+    """Budgets by pattern; of several for one pattern the smallest holds."""
+    found: dict[str, int] = {}
+    for entry in entries:
+        pattern, _, most = entry.rpartition("=")
+        found[pattern] = min(int(most), found.get(pattern, int(most)))
+    return found
+
+
+def _condition(raw: Any, place: Place) -> Value:
+    from agentctl_supervisor.conditions.condition_error import ConditionError
+    from agentctl_supervisor.conditions.json_form import from_value
+
+    text = _text(raw, place, """write 'max_messages(50)'""")
+    try:
+        return str(from_value(text))
+    except ConditionError as error:
+        raise UsageError(
+            "\n".join((f"{place.what}: {error}", *error.excerpt)), hint=error.hint
+        ) from None
+
+
 def _kind(raw: Any) -> str:
     match raw:
         case bool():
@@ -187,5 +241,12 @@ KEYS: Final = {
         Key("grace", "grace_s", _duration, '"5s"'),
         Key("term-grace", "term_grace_s", _duration, '"2s"'),
         Key("output", "output_bytes", _size, '"10M"'),
+        Key("calls", "calls", _count, "50"),
+        Key("tokens", "tokens", _count, "100000"),
+        Key("calls-of", "calls_of", _budgets, '["shell=3"]', many=True),
+        Key("allow", "allow", _patterns, '["read_*"]', many=True),
+        Key("deny", "deny", _patterns, '["shell:rm *"]', many=True),
+        Key("approve", "approve", _patterns, '["shell"]', many=True),
+        Key("stop-when", "stop_when", _condition, """'max_messages(50)'"""),
     )
 }

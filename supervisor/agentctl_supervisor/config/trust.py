@@ -48,7 +48,9 @@ def wishes(asked: Mapping[str, Any], others: Mapping[str, Any], its: Project) ->
     *others*: what holds without that file.
     """
     for key, value in asked.items():
-        if key in ("ro", "rw", "unprotect", "env"):
+        if key in ("deny", "approve", "calls-of"):
+            continue  # each one more makes it stricter
+        if key in ("ro", "rw", "unprotect", "env", "allow"):
             yield from (Wish(key, one) for one in value if _adds(key, one, others, its))
         elif _weakens(key, value, others, its):
             yield Wish(key, value)
@@ -70,8 +72,10 @@ def _weakens(key: str, value: Any, others: Mapping[str, Any], its: Project) -> b
             return value != held and not _is_open_part(value, its)
         case "grace" | "term-grace":
             return bool(value > max(held, FREE_GRACE_S))
-        case "time" | "output":
+        case "time" | "output" | "calls" | "tokens":
             return held is not None and (value is None or value > held)
+        case "stop-when":
+            return held is not None and value != held
         case _:  # a key that nobody has thought about here
             return True
 
@@ -91,6 +95,9 @@ def _adds(key: str, one: str, others: Mapping[str, Any], its: Project) -> bool:
             return not any(_is_within(one, path) for path in seen) and not _is_open_part(one, its)
         case "rw":
             return not any(_is_within(one, path) for path in held)
+        case "allow":
+            # The first ones are a restriction; where there are some, each one more is a gap.
+            return bool(held) and one not in held
         case "env":
             # A value that stands in the file is no secret of ours; a name passes ours on.
             return "=" not in one and one not in held

@@ -60,7 +60,8 @@ def _estimate(cut: CutCall, estimator: Estimator) -> Estimate:
     for number in (prompt, completion):
         if not 0 <= number <= MAX_COUNT:
             raise ValueError("not a number of tokens")
-    return Estimate(cut.call, cut.model, int(prompt), int(completion), str(estimator.name)[:_MAX_NAME])
+    name = str(estimator.name)[:_MAX_NAME]
+    return Estimate(cut.call, cut.model, int(prompt), int(completion), name)
 
 
 def _texts(request: msgspec.Raw) -> Iterator[str]:

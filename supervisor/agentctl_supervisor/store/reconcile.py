@@ -25,6 +25,7 @@ from agentctl_protocol.messages import (
 )
 from agentctl_protocol.records import (
     Answered,
+    ConditionsMet,
     ContainedRecord,
     Created,
     End,
@@ -43,6 +44,7 @@ from agentctl_protocol.records import (
     WorkspaceRecord,
 )
 from agentctl_protocol.report import (
+    FiredCondition,
     LadderStep,
     Limit,
     LogSummary,
@@ -103,6 +105,7 @@ class Fold:
         self._artifacts: dict[str, None] = {}
         self._calls = CallHistory()
         self._usage = UsageTotals()
+        self._conditions: tuple[FiredCondition, ...] = ()
         self._workspace = WorkspaceHistory()
         self._waiting: dict[str, Waiting] = {}
         self._on_event: Final[dict[type, Callable[[Any], None]]] = {
@@ -119,6 +122,7 @@ class Fold:
             Events: self._on_events,
             Waiting: self._on_waiting,
             VerdictRecord: self._on_verdict,
+            ConditionsMet: self._on_conditions_met,
             Estimate: self._on_estimate,
             CallFinished: self._on_call_finished,
             ResultMessage: self._on_result,
@@ -226,6 +230,7 @@ class Fold:
             reason=decided.reason if decided else None,
             detail=decided.detail if decided else "",
             actor=decided.actor if decided else None,
+            conditions=self._conditions,
             value=open_or_note(self._result.value if self._result else NIL, "value", notes),
             error=_error_text(self._error) if self._error else "",
             exit_code=exit_.code if exit_ else None,
@@ -342,6 +347,9 @@ class Fold:
         self._waiting.pop(body.call, None)
         if body.verdict == "granted":
             self._calls.begin(body, time_ns)
+
+    def _on_conditions_met(self, body: ConditionsMet, _: int) -> None:
+        self._conditions = self._conditions or body.conditions
 
     def _on_estimate(self, body: Estimate, _: int) -> None:
         self._calls.on_estimate(body.call)
@@ -463,4 +471,7 @@ def _limits(spec: RunSpec) -> tuple[Limit, ...]:
         limits.append(
             Limit("output", float(spec.output_bytes), spec.origins.get("output", default))
         )
+    for name in ("calls", "tokens"):
+        if (most := getattr(spec, name)) is not None:
+            limits.append(Limit(name, float(most), spec.origins.get(name, "spec")))
     return tuple(limits)
