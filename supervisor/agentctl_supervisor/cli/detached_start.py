@@ -2,13 +2,13 @@
 
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec, SpecError
-from agentctl_supervisor.cli import terminal
+from agentctl_supervisor.cli import fresh_workspace, terminal
 from agentctl_supervisor.cli.wording import called, outcome
 from agentctl_supervisor.detachment import start_detached
 from agentctl_supervisor.errors import UsageError
 
 
-def run(spec: RunSpec, *, as_json: bool) -> int:
+def run(spec: RunSpec, *, quiet: bool, as_json: bool) -> int:
     """Starts *spec*, prints the run's id once its agent is running, and returns the exit code."""
     try:
         report = start_detached(spec)
@@ -20,6 +20,9 @@ def run(spec: RunSpec, *, as_json: bool) -> int:
         terminal.say(f"error: {terminal.plain(_why(report))}")
         terminal.say(f"hint: agentctl show {called(report)}")
         return report.process_exit_code
+    if not quiet:
+        for line in fresh_workspace.lines_about(spec, report):
+            terminal.say(line)
     if not as_json:
         terminal.out(report.id)
     return 0

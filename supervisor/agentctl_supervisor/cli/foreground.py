@@ -18,13 +18,11 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Reason, Result
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.call_rules import text_of
-from agentctl_supervisor.cli import standard_io, terminal, workspace_words
+from agentctl_supervisor.cli import fresh_workspace, standard_io, terminal, workspace_words
 from agentctl_supervisor.cli.live_view import LiveView
 from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.wording import called, summary, wanted_network
 from agentctl_supervisor.errors import AgentctlError
-from agentctl_supervisor.launch import working_directory
-from agentctl_supervisor.policy.decision import why_fresh
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.spawner_start import StartedSpawner
 
@@ -64,8 +62,8 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
         ):
             live = await supervisor.start(spec, on_output=output.write)
             output.on_closed = live.close_output
-            if not quiet and live.report.workspace.private:
-                for line in _about_workspace(spec, live.report.workspace.path):
+            if not quiet:
+                for line in fresh_workspace.lines_about(spec, live.report):
                     await output.say(line)
             nursery.start_soon(_obey, signals, live, output, nursery)
             if not quiet:
@@ -202,14 +200,6 @@ async def _tell_end(
                 await output.say(terminal.labelled("hint", told))
         if hint and not quiet:
             await output.say(terminal.labelled("hint", hint))
-
-
-def _about_workspace(spec: RunSpec, path: str) -> Iterator[str]:
-    """Why the run has a fresh workspace, and where."""
-    cwd = working_directory(spec)
-    why = why_fresh(cwd, os.environ)
-    yield terminal.plain(f"agentctl: {cwd} is {why}; the run has a fresh workspace:")
-    yield f"  {terminal.plain(path)}"
 
 
 def _last_words(report: Report, *, at_terminal: bool) -> Iterator[str]:

@@ -35,7 +35,7 @@ def start(spec: RunSpec, options: argparse.Namespace) -> int:
     if options.detach:
         from agentctl_supervisor.cli import detached_start
 
-        return detached_start.run(spec, as_json=as_json)
+        return detached_start.run(spec, quiet=options.quiet, as_json=as_json)
     from agentctl_supervisor.spawner_start import StartedSpawner
 
     # It comes up while we import the event loop, which takes as long.
