@@ -22,7 +22,7 @@ class Beginning(NamedTuple):
     """
 
     coarse_ns: int
-    ahead_ns: int | None = None
+    ahead_ns: int
 
 
 def beginning() -> Beginning:
@@ -30,15 +30,8 @@ def beginning() -> Beginning:
     return Beginning(time.clock_gettime_ns(_CLOCK_REALTIME_COARSE), _ahead_ns())
 
 
-def began_at(record_ns: int) -> Beginning:
-    """The beginning of a run whose supervisor died, from the time of its first record."""
-    return Beginning(record_ns - _TICK_NS)
-
-
 def since_ns(began: Beginning, ahead_ns: int | None = None) -> int:
     """The bound for `is_since`.  *ahead_ns* is for tests: what `beginning` would read now."""
-    if began.ahead_ns is None:
-        return began.coarse_ns
     now = _ahead_ns() if ahead_ns is None else ahead_ns
     # A clock that was set back: better to name too many than too few.
     back_ns = began.ahead_ns - now
