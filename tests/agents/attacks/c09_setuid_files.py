@@ -10,7 +10,7 @@ import shutil
 import stat
 import struct
 
-from attempt import FACTS, Blocked, attempt, only_root
+from attempt import FACTS, Blocked, Impossible, attempt, only_root
 
 _NOBODY = 65534
 _MODE = 0o4755
@@ -18,6 +18,8 @@ _MODE = 0o4755
 
 def _says(program: str, *arguments: str) -> str:
     """What it prints as an ordinary user."""
+    if FACTS["level"] == "outside" and os.statvfs(program).f_flag & os.ST_NOSUID:
+        raise Impossible("the file system is mounted nosuid")
     # By descriptor: an ordinary user may not get to the file's directory.
     file = os.open(program, os.O_PATH)
     ours, theirs = os.pipe()
