@@ -100,6 +100,9 @@ def test_a_home_directory_is_no_workspace(caller: Sandboxed) -> None:
     workspace = caller.run("show", "x", "-o", "json").json()["workspace"]
     assert (workspace["path"], workspace["private"]) == (str(fresh), True)
     assert caller.run(words[0], "-q", *words[1:], cwd=caller.directory).err == ""
+    started = caller.run(words[0], "-d", *words[1:], cwd=caller.directory)
+    assert started.err.startswith(told)
+    assert caller.run("wait", "x").code == 0
 
 
 def test_more_can_be_given_by_name(caller: Sandboxed) -> None:
