@@ -9,6 +9,7 @@ import ctypes
 import enum
 import functools
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -35,6 +36,7 @@ class Capability(enum.StrEnum):
     LANDLOCK_SCOPE = "Landlock with signal scope (ABI 6)"
     YAMA_OFF = "freedom to ptrace siblings"
     ORDINARY_PYTHON = "interpreter of this version that an ordinary user can run, or no root"
+    NODE = "Node.js 18 or newer"
 
     @property
     def here(self) -> bool:
@@ -120,6 +122,14 @@ def _ordinary_python() -> bool:
     return os.geteuid() == 0 and interpreter() is not None
 
 
+def _node() -> bool:
+    try:
+        told = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return int(told.stdout.removeprefix("v").partition(".")[0]) >= 18
+
+
 _PROBES: Final[dict[Capability, Callable[[], bool]]] = {
     Capability.ROOT: lambda: os.geteuid() == 0,
     Capability.ORDINARY_USER: lambda: os.geteuid() != 0,
@@ -129,4 +139,5 @@ _PROBES: Final[dict[Capability, Callable[[], bool]]] = {
     Capability.LANDLOCK_SCOPE: _landlock_scope,
     Capability.YAMA_OFF: _yama_off,
     Capability.ORDINARY_PYTHON: _ordinary_python,
+    Capability.NODE: _node,
 }
