@@ -97,7 +97,7 @@ class ControlServer:
 
     async def _answer_client(self, stream: trio.SocketStream) -> None:
         credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-        _, uid, _ = _UCRED.unpack(credentials)
+        pid, uid, _ = _UCRED.unpack(credentials)
         if uid not in (0, os.getuid()):
             await stream.aclose()
             return
@@ -113,16 +113,21 @@ class ControlServer:
                     case StopRequest() | KillRequest():
                         await self._stop(stream, request, uid)
                     case _:
-                        await _send(stream, self._answer(request, uid))
+                        await _send(stream, self._answer(request, pid, uid))
         except* trio.BrokenResourceError:
             pass  # it went away: what it asked for goes on
 
     def _answer(
-        self, request: Ping | StatusRequest | VerdictRequest | SignalRequest | Failed, uid: int
+        self,
+        request: Ping | StatusRequest | VerdictRequest | SignalRequest | Failed,
+        pid: int,
+        uid: int,
     ) -> Reply:
         match request:
             case Failed():
                 return request
+            case VerdictRequest() if self._is_of_a_run(pid):
+                return Failed("a run cannot decide on calls: that is for people")
             case VerdictRequest():
                 return self._decide(request, uid)
             case SignalRequest():
@@ -143,6 +148,15 @@ class ControlServer:
                     return _NO_SUCH_RUN
                 reports = (run.report for run in runs)
                 return Statuses(tuple(r.brief() if request.brief else r for r in reports))
+
+    def _is_of_a_run(self, pid: int) -> bool:
+        """Whether process *pid* is one of our runs': at basic they can reach this socket.
+
+        A number of 0 is a process of a namespace that ours cannot see.
+        """
+        return pid == 0 or any(
+            member.pid == pid for run in self._live_runs() for member in run.members()
+        )
 
     def _decide(self, request: VerdictRequest, uid: int) -> Reply:
         run = self._find(request.run)

@@ -1,14 +1,16 @@
 """Budgets, rules and approvals, with agents that ask: what is granted, who said so, what ends."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from agentctl_protocol.messages import Events
 from agentctl_protocol.records import VerdictRecord, Waiting
 from agentctl_protocol.report import Report
-from agentctl_protocol.vocabulary import Reason, Result, State
+from agentctl_protocol.vocabulary import Containment, Reason, Result, State
 from agentctl_supervisor import RunSpec, Supervisor
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import NotWaitingError
@@ -150,6 +152,40 @@ async def test_the_commands_approve_and_deny(home: AgentctlHome, supervisor: Sup
     late = await trio.to_thread.run_sync(lambda: home.run("approve", "asker"))
     assert late.code == 1
     assert late.err.startswith("error: no call of asker waits for approval\n")
+
+
+@pytest.mark.parametrize("containment", list(Containment))
+async def test_a_run_cannot_approve_its_own_call(
+    supervisor: Supervisor,
+    tmp_path: Path,
+    containment: Containment,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At basic it has our uid and reaches the control socket; it is told no, and still waits."""
+    monkeypatch.setenv("AGENTCTL_CONTAINMENT", containment)
+    agent = tmp_path / "approves.py"
+    agent.write_text(
+        "import threading\nfrom agentctl_child import run\n"
+        "from agentctl_supervisor.client import Client\n\n\n"
+        "def approve():\n"
+        "    try:\n"
+        "        run.emit_message(Client(run.input).approve(run.id, '1'))\n"
+        "    except Exception as error:\n"
+        "        run.emit_message(repr(error))\n\n\n"
+        "def main():\n"
+        "    threading.Timer(0.2, approve).start()\n"
+        "    with run.tool_call('shell'):\n"
+        "        return 'made'\n"
+    )
+    spec = RunSpec(target=f"{agent}:main", input=str(supervisor.home.root), approve=["shell"])
+    run = await supervisor.start(spec)
+    async for record in run.events():
+        if isinstance(record.body, Events):
+            break
+    # A root's run has a uid of its own in the fallback, and is not even listened to.
+    assert "that is for people" in repr(record.body) or "hung up" in repr(record.body)
+    assert run.report.state is State.WAITING
+    await run.kill()
 
 
 # --- what a cut call used -----------------------------------------------------
