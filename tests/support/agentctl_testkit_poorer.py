@@ -10,7 +10,8 @@ is so before the uid is given up.
 * ``no-landlock``: its calls answer ENOSYS;
 * ``no-user-namespaces``: ``user.max_user_namespaces`` is 0;
 * ``masked-proc``: a file of ``/proc`` is covered, as container runtimes do it;
-* ``rootless-root``: uid 0 of a user namespace that knows no other uid.
+* ``rootless-root``: uid 0 of a user namespace that knows no other uid;
+* ``same``: nothing is taken away.
 """
 
 import ctypes
@@ -28,6 +29,7 @@ KINDS: Final = (
     "no-user-namespaces",
     "masked-proc",
     "rootless-root",
+    "same",
 )
 
 _EPERM: Final = 1
@@ -95,6 +97,7 @@ _ACTS: Final[Mapping[str, Callable[[], None]]] = {
     "no-user-namespaces": _no_user_namespaces,
     "masked-proc": _masked_proc,
     "rootless-root": _rootless_root,
+    "same": lambda: None,
 }
 _AFTER_THE_UID: Final = ("no-landlock", "no-user-namespaces", "rootless-root")
 

@@ -15,7 +15,7 @@ import msgspec
 
 from agentctl_child.keepers import layers
 from agentctl_child.keepers.confinement import Confinement, seal_against
-from agentctl_child.keepers.enclosure import enclosure_for, facts_of, namespaces_of
+from agentctl_child.keepers.enclosure import Enclosure, enclosure_for, facts_of, namespaces_of
 from agentctl_child.keepers.refusal import CannotStartError, refused_by_system, why_no_namespace
 from agentctl_child.keepers.steps import Fact, steps_of
 from agentctl_child.sandbox import clone, injected_failures, prctl
@@ -55,6 +55,8 @@ def walk(launch: Launch) -> Chain:
     flags = 0
     if launch.containment is Containment.PID_NAMESPACE:
         flags = namespaces_of(launch.sandbox, facts)
+    # Now: in a user namespace without a map yet, everybody is the overflow uid, 65534.
+    enclosure = enclosure_for(launch, facts)
     answer, question = os.pipe()
     try:
         pid, pidfd = clone.fork(flags)
@@ -65,7 +67,7 @@ def walk(launch: Launch) -> Chain:
             raise
         return Chain({"namespaces": _which(flags) or why_no_namespace(error)})
     if pid == 0:
-        _try(question, launch, facts)
+        _try(question, launch, enclosure)
     os.close(question)
     with open(answer, "rb") as file:
         data = file.read(_LONGEST)
@@ -94,24 +96,25 @@ def _which(wanted: int) -> str:
     return ""
 
 
-def _try(question: int, launch: Launch, facts: frozenset[Fact]) -> NoReturn:
+def _try(question: int, launch: Launch, enclosure: Enclosure) -> NoReturn:
     chain = Chain({"process": "it did not come to an end"})
     try:
         prctl.die_with_parent()
         injected_failures.arm()
-        chain = _take(launch, facts)
+        chain = _take(launch, enclosure)
     finally:
         os.write(question, msgspec.json.encode(chain)[:_LONGEST])
         os._exit(0)
 
 
-def _take(launch: Launch, facts: frozenset[Fact]) -> Chain:
+def _take(launch: Launch, enclosure: Enclosure) -> Chain:
+    facts = enclosure.facts
     contained = launch.containment is Containment.PID_NAMESPACE
     try:
         confinement = _confinement(launch, facts)
         cgroup = layers.unified_cgroup()
         if contained:
-            enclosure_for(launch, facts).enter()
+            enclosure.enter()
         found = confinement.apply(cgroup if contained else None)
     except CannotStartError as error:
         return _failed(launch, facts, error)
