@@ -8,13 +8,17 @@ from agentctl_protocol.vocabulary import EXIT_NO_SUCH_RUN, EXIT_OWN_FAILURE, EXI
 
 
 class AgentctlError(Exception):
-    """Something that a person should read.  ``hint`` says what to do about it, or is empty."""
+    """Something that a person should read.  ``hint`` says what to do about it, or is empty.
+
+    ``excerpt``: lines that show where, each at most 78 columns wide.
+    """
 
     exit_code: int = EXIT_OWN_FAILURE
 
-    def __init__(self, text: str, hint: str = "") -> None:
+    def __init__(self, text: str, hint: str = "", excerpt: tuple[str, ...] = ()) -> None:
         super().__init__(text)
         self.hint = hint
+        self.excerpt = excerpt
 
 
 class UsageError(AgentctlError):

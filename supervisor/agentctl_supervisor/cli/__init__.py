@@ -95,6 +95,7 @@ def error_lines(error: AgentctlError) -> list[str]:
     """What `tell_error` says."""
     hint = error.hint or ("agentctl help" if isinstance(error, UsageError) else "")
     lines = [terminal.labelled("error", str(error))]
+    lines += [f"  {terminal.plain(line)}" for line in error.excerpt]
     return [*lines, terminal.labelled("hint", hint)] if hint else lines
 
 

@@ -201,9 +201,7 @@ def _condition(raw: Any, place: Place) -> Value:
     try:
         return str(from_value(text))
     except ConditionError as error:
-        raise UsageError(
-            "\n".join((f"{place.what}: {error}", *error.excerpt)), hint=error.hint
-        ) from None
+        raise UsageError(f"{place.what}: {error}", error.hint, error.excerpt) from None
 
 
 def _kind(raw: Any) -> str:
