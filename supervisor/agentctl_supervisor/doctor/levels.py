@@ -126,6 +126,20 @@ _NO_LANDLOCK: Final = (
 
 def namespace_fixes(facts: Facts) -> Iterator[str]:
     """What could make namespaces and their mounts work, the likeliest first."""
+    forbidding = list(_settings(facts))
+    yield from forbidding
+    if facts.container:
+        yield _container_fix(facts)
+    elif forbidding:
+        return
+    elif facts.uid == 0:
+        yield f"in a container: give it {', '.join(f'CAP_{name}' for name in _ROOT_NEEDS)}"
+    else:
+        yield "in a container: no seccomp profile, and nothing masked in /proc"
+
+
+def _settings(facts: Facts) -> Iterator[str]:
+    """How to change the settings of this kernel that forbid it."""
     settings = facts.settings
     for name, value in settings.items():
         if name.startswith("user/max_") and value == 0:
@@ -138,12 +152,6 @@ def namespace_fixes(facts: Facts) -> Iterator[str]:
             f"an AppArmor profile for {facts.python}: profile agentctl {facts.python}"
             " flags=(unconfined) { userns, }"
         )
-    if facts.container:
-        yield _container_fix(facts)
-    elif facts.uid == 0:
-        yield f"in a container: give it {', '.join(f'CAP_{name}' for name in _ROOT_NEEDS)}"
-    else:
-        yield "in a container: no seccomp profile, and nothing masked in /proc"
 
 
 def _container_fix(facts: Facts) -> str:
