@@ -132,9 +132,28 @@ class Channel(Generic[_Says, _Hears]):
             if body[0] & 0xF0 != 0x90 and body[0] not in (0xDC, 0xDD):
                 return ((self._decode_one(body), body),)
             messages: Sequence[_Hears] = self._decode_many(body)
+        except msgspec.ValidationError as error:
+            if self.role is Role.AGENT and (known := self._known(body)) is not None:
+                return known
+            raise PeerProtocolError(f"not a legal message: {one_line(error)}") from None
         except UNREADABLE as error:
             raise PeerProtocolError(f"not a legal message: {one_line(error)}") from None
         return [(message, self._encoder.encode(message)) for message in messages]
+
+    def _known(self, body: bytes) -> list[tuple[_Hears, bytes]] | None:
+        """The messages in *body* without those of a kind that we do not know; None: another fault.
+
+        A supervisor may be newer than its agent's SDK, and know more to say.
+        """
+        try:
+            parts = _parts(body) if body[0] & 0xF0 == 0x90 or body[0] in (0xDC, 0xDD) else (body,)
+            return [
+                (self._decode_one(part), bytes(part))
+                for part in parts
+                if _tagged(part).type in _SUPERVISOR_TAGS
+            ]
+        except UNREADABLE:
+            return None
 
     def _advance(self, role: Role, message: ChildMessage | SupervisorMessage) -> None:
         kind = tag_of(message)
@@ -164,6 +183,17 @@ class Channel(Generic[_Says, _Hears]):
                 f"the child speaks protocol version {message.version},"
                 f" this supervisor version {PROTOCOL_VERSION}"
             )
+
+
+class _Tagged(msgspec.Struct):
+    type: str
+
+
+_tagged: Final = msgspec.msgpack.Decoder(_Tagged).decode
+_parts: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_SUPERVISOR_TAGS: Final = frozenset(
+    kind.__struct_config__.tag for kind in SupervisorMessage.__args__
+)
 
 
 class IllegalInputError(PeerProtocolError):

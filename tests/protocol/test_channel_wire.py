@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 
 from agentctl_protocol import messages as m
@@ -27,6 +28,30 @@ class Wire:
         """Send from the supervisor; what the agent heard."""
         data = self.supervisor.send(*messages)
         return [message for message, _ in self.agent.receive(data)]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_an_agent_passes_over_what_a_newer_supervisor_says(batched: bool) -> None:
+    """An unknown kind of message is left out, the others around it are heard."""
+    wire = Wire()
+    wire.agent_says(m.Hello(version=1))
+    wire.supervisor_says(m.Start(run="r-aaaaaaaa"))
+    news = {"type": "weather", "sky": ["blue"]}
+    body = msgspec.msgpack.encode([news, m.Ping()] if batched else news)
+    heard = [message for message, _ in wire.agent.receive(frame(body))]
+    assert heard == ([m.Ping()] if batched else [])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"type": "verdict", "call": 7}, {"type": 7}, {"sky": "blue"}, [{"type": "verdict"}], 7],
+)
+def test_an_agent_does_not_pass_over_a_broken_message(body: object) -> None:
+    """Only what names a kind that is not known."""
+    wire = Wire()
+    wire.agent_says(m.Hello(version=1))
+    with pytest.raises(PeerProtocolError):
+        wire.agent.receive(frame(msgspec.msgpack.encode(body)))
 
 
 def test_a_whole_conversation() -> None:
