@@ -150,7 +150,7 @@ class Channel(Generic[_Says, _Hears]):
             return [
                 (self._decode_one(part), bytes(part))
                 for part in parts
-                if _tagged(part).type in _SUPERVISOR_TAGS
+                if _tagged(part).type in _KNOWN_TAGS
             ]
         except UNREADABLE:
             return None
@@ -191,8 +191,9 @@ class _Tagged(msgspec.Struct):
 
 _tagged: Final = msgspec.msgpack.Decoder(_Tagged).decode
 _parts: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_SUPERVISOR_TAGS: Final = frozenset(
-    kind.__struct_config__.tag for kind in SupervisorMessage.__args__
+#: An agent's own ones, too: said by a supervisor, they are a fault.
+_KNOWN_TAGS: Final = frozenset(
+    kind.__struct_config__.tag for kind in (*SupervisorMessage.__args__, *ChildMessage.__args__)
 )
 
 

@@ -145,10 +145,7 @@ GOLDEN_RECORDS: list[tuple[msgspec.Struct, bytes]] = [
     ),
     (
         records.Waiting(call="1", kind="tool", name="n", rule="n:*"),
-        (
-            b"\x85\xa4type\xa7waiting\xa4call\xa11\xa4kind\xa4tool\xa4name\xa1n"
-            b"\xa4rule\xa3n:*"
-        ),
+        (b"\x85\xa4type\xa7waiting\xa4call\xa11\xa4kind\xa4tool\xa4name\xa1n\xa4rule\xa3n:*"),
     ),
     (
         records.VerdictRecord(
@@ -183,10 +180,7 @@ GOLDEN_RECORDS: list[tuple[msgspec.Struct, bytes]] = [
     ),
     (
         records.RungRecord(step=Rung.SIGKILL, open_files=("a",), open_unread="w"),
-        (
-            b"\x84\xa4type\xa4rung\xa4step\xa7sigkill\xaaopen_files\x91\xa1a"
-            b"\xabopen_unread\xa1w"
-        ),
+        (b"\x84\xa4type\xa4rung\xa4step\xa7sigkill\xaaopen_files\x91\xa1a\xabopen_unread\xa1w"),
     ),
     (
         records.Answered(step=Rung.ASKED, how="no"),
