@@ -68,7 +68,7 @@ def _log(state: Home, monkeypatch: pytest.MonkeyPatch, full_for: bytes) -> RunLo
     return log
 
 
-def _nothing(_: str = "") -> None: ...
+def _nothing(*_: object) -> None: ...
 
 
 async def test_a_grant_that_finds_no_room_is_not_given(

@@ -471,7 +471,9 @@ def _limits(spec: RunSpec) -> tuple[Limit, ...]:
         limits.append(
             Limit("output", float(spec.output_bytes), spec.origins.get("output", default))
         )
-    for name in ("calls", "tokens"):
-        if (most := getattr(spec, name)) is not None:
-            limits.append(Limit(name, float(most), spec.origins.get(name, "spec")))
+    limits += [
+        Limit(name, float(most), spec.origins.get(name, "spec"))
+        for name, most in (("calls", spec.calls), ("tokens", spec.tokens))
+        if most is not None
+    ]
     return tuple(limits)
