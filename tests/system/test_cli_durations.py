@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentctl_supervisor.cli.durations import (
+from agentctl_supervisor.durations import (
     parse_duration,
     parse_limit,
     show_age,

@@ -5,7 +5,7 @@ from typing import Final
 
 from agentctl_protocol.report import Report
 from agentctl_protocol.vocabulary import Rung
-from agentctl_supervisor.cli.durations import show_duration
+from agentctl_supervisor.durations import show_duration
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.store.run_directory import Home
 

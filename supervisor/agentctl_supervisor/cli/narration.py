@@ -6,9 +6,9 @@ from typing import Final
 
 from agentctl_protocol.control import Step
 from agentctl_protocol.vocabulary import Rung
-from agentctl_supervisor.cli.durations import show_duration
 from agentctl_supervisor.cli.onlooker import names
 from agentctl_supervisor.cli.terminal import plain, width
+from agentctl_supervisor.durations import show_duration
 
 _LINE_COLUMNS: Final = 80
 _NO_ANSWER: Final = {

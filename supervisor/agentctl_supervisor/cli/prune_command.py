@@ -7,9 +7,7 @@ from collections.abc import Sequence
 
 from agentctl_protocol.report import SCHEMA, Report
 from agentctl_supervisor.cli import tell_error
-from agentctl_supervisor.cli.durations import parse_duration, show_age
 from agentctl_supervisor.cli.parser import DURATION, Parser, command_parser
-from agentctl_supervisor.cli.sizes import parse_size
 from agentctl_supervisor.cli.terminal import (
     clip,
     line_width,
@@ -20,7 +18,9 @@ from agentctl_supervisor.cli.terminal import (
 )
 from agentctl_supervisor.cli.wording import called, outcome, show_size
 from agentctl_supervisor.client import Client
+from agentctl_supervisor.durations import parse_duration, show_age
 from agentctl_supervisor.errors import AgentctlError, UsageError
+from agentctl_supervisor.sizes import parse_size
 from agentctl_supervisor.store.finished_index import Summary, ended_s
 from agentctl_supervisor.store.pruning import (
     Candidate,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from agentctl_protocol.report import Report
-from agentctl_supervisor.cli.durations import show_age
 from agentctl_supervisor.cli.terminal import (
     clip,
     labelled,
@@ -19,6 +18,7 @@ from agentctl_supervisor.cli.terminal import (
 )
 from agentctl_supervisor.cli.wording import outcome
 from agentctl_supervisor.client import Client
+from agentctl_supervisor.durations import show_age
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.store.finished_index import Summary, created_s
 

@@ -10,7 +10,6 @@ from agentctl_protocol.records import Output
 from agentctl_protocol.report import Call, Report
 from agentctl_protocol.vocabulary import Result
 from agentctl_supervisor.cli import workspace_words
-from agentctl_supervisor.cli.durations import show_duration
 from agentctl_supervisor.cli.terminal import clip, line_width, out, out_json, plain, width
 from agentctl_supervisor.cli.wording import (
     RUNG_WORDS,
@@ -23,6 +22,7 @@ from agentctl_supervisor.cli.wording import (
     took,
 )
 from agentctl_supervisor.client import Client
+from agentctl_supervisor.durations import show_duration
 from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import RunDirectory

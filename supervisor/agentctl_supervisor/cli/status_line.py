@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from agentctl_supervisor.cli.durations import show_duration
 from agentctl_supervisor.cli.narration import Narrator, count
 from agentctl_supervisor.cli.onlooker import Onlooker, names
 from agentctl_supervisor.cli.terminal import clip, width
+from agentctl_supervisor.durations import show_duration
 
 _GAP: Final = "  "
 _SHORTEST_NAME: Final = 8

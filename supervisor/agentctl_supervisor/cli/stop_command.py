@@ -17,12 +17,12 @@ from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.vocabulary import EXIT_OK, EXIT_SURVIVORS
 from agentctl_supervisor.cli import error_lines
 from agentctl_supervisor.cli.countdown import Countdown
-from agentctl_supervisor.cli.durations import parse_duration, show_duration
 from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.onlooker import Onlooker
 from agentctl_supervisor.cli.terminal import labelled, out, out_json, plain, say
 from agentctl_supervisor.cli.wording import by_whom, called, gone, outcome
 from agentctl_supervisor.client import Client, StopOutcome
+from agentctl_supervisor.durations import parse_duration, show_duration
 from agentctl_supervisor.errors import AgentctlError, UsageError
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home

@@ -8,11 +8,11 @@ from typing import Final
 from agentctl_protocol.report import SCHEMA, Report
 from agentctl_protocol.vocabulary import EXIT_LIMIT, EXIT_OK
 from agentctl_supervisor.cli import tell_error
-from agentctl_supervisor.cli.durations import parse_duration, show_duration
 from agentctl_supervisor.cli.parser import DURATION, Parser, command_parser
 from agentctl_supervisor.cli.terminal import out, out_json, say
 from agentctl_supervisor.cli.wording import called, outcome, summary
 from agentctl_supervisor.client import Client
+from agentctl_supervisor.durations import parse_duration, show_duration
 from agentctl_supervisor.errors import AgentctlError, UsageError
 from agentctl_supervisor.store.run_directory import RunDirectory
 from agentctl_supervisor.waiting import ends

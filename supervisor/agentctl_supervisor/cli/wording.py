@@ -7,8 +7,8 @@ from typing import Final
 
 from agentctl_protocol.report import Limit, Processes, Report
 from agentctl_protocol.vocabulary import LIMIT_REASONS, Network, Reason, Result, Rung
-from agentctl_supervisor.cli.durations import show_duration
 from agentctl_supervisor.cli.terminal import plain
+from agentctl_supervisor.durations import show_duration
 from agentctl_supervisor.store.finished_index import Summary
 
 RUNG_WORDS: Final = {

@@ -204,7 +204,7 @@ class _Parser:
         )
 
     def _duration(self, token: Token, parameter: Parameter) -> float:
-        from agentctl_supervisor.cli.durations import parse_duration
+        from agentctl_supervisor.durations import parse_duration
         from agentctl_supervisor.errors import UsageError
 
         try:

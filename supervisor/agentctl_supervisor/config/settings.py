@@ -13,9 +13,9 @@ import msgspec
 
 from agentctl_protocol.spec import SpecError, check_pattern
 from agentctl_protocol.vocabulary import Network, Sandbox
-from agentctl_supervisor.cli.durations import parse_duration, parse_limit
-from agentctl_supervisor.cli.sizes import parse_size
+from agentctl_supervisor.durations import parse_duration, parse_limit
 from agentctl_supervisor.errors import UsageError
+from agentctl_supervisor.sizes import parse_size
 
 MOST: Final = 256
 """Entries of a list, and keys of a table."""
