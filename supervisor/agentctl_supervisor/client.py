@@ -196,8 +196,9 @@ class _Ending:
     def run(self) -> StopOutcome:
         """Returns when the run is over, or raises."""
         detail = ""
-        for attempt in range(_ATTEMPTS):
-            over = self._over(already=attempt == 0)
+        asked = False
+        for _ in range(_ATTEMPTS):
+            over = self._over(already=not asked)
             if over is not None:
                 return over
             created = created_record(self._directory) or self._await_created()
@@ -211,6 +212,7 @@ class _Ending:
                         self._directory.unlock()
                     continue
                 return self._from_outside()
+            asked = True
             try:
                 return self._ask(created.socket)
             except _SupervisorLeftError as error:

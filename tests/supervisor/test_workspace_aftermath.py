@@ -31,6 +31,7 @@ from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_supervisor.workspace.survey import Survey
+from agentctl_testkit import let_everybody_in
 from agentctl_testkit_capabilities import Capability, needs
 
 
@@ -151,8 +152,7 @@ async def test_a_stop_during_the_look_changes_nothing(
 ) -> None:
     """The agent's own end stands in the log before anybody looks at its files."""
     (tmp_path / "work").mkdir()
-    for directory in (tmp_path / "work", tmp_path, *list(tmp_path.parents)[:2]):
-        directory.chmod(0o755)
+    let_everybody_in(tmp_path / "work")
     looking, go_on = trio.Event(), trio.Event()
     write_down = Aftermath.write_down
 
@@ -205,8 +205,7 @@ async def test_what_else_it_may_write_to_is_told_by_whole_paths(
         (tmp_path / name).mkdir()
     for name in ("file", "same"):
         (tmp_path / name).write_text("")
-    for directory in (tmp_path / "work", tmp_path, *list(tmp_path.parents)[:2]):
-        directory.chmod(0o755)
+    let_everybody_in(tmp_path / "work")
     monkeypatch.chdir(tmp_path / "work")
     async with Supervisor.open(state) as supervisor:
         run = await supervisor.start(

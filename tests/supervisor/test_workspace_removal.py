@@ -10,7 +10,7 @@ from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_supervisor.workspace.private_places import remove_private
 from agentctl_supervisor.workspace.removal import remove_tree
-from agentctl_testkit import ORDINARY_UID
+from agentctl_testkit import ORDINARY_UID, let_everybody_in
 from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_hostile_tree import nest
 
@@ -77,8 +77,7 @@ def test_modes_are_no_obstacle_to_their_owner(tmp_path: Path) -> None:
         os.chown(path, ORDINARY_UID, ORDINARY_UID)
     for name in ("closed/deeper/still", "closed/deeper", "closed", ""):
         (tree / name).chmod(0)
-    for above in (tmp_path, *list(tmp_path.parents)[:3]):
-        above.chmod(0o755)
+    let_everybody_in(tmp_path)
 
     os.seteuid(ORDINARY_UID)
     try:
