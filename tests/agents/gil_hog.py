@@ -22,13 +22,17 @@ def hog(how: str | None = None) -> NoReturn:
     tree = Tree()
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
-    tree.up("root")
-    if "--leave" in sys.argv:
-        os._exit(LEAVE_CODE)
-    while how == "native":
-        # A cancel that comes between being up and being busy is not heard either.
-        with contextlib.suppress(BaseException):
-            sum(itertools.repeat(0))
+    said = False
+    while not said or how == "native":
+        # Of the native one, a cancel between being up and being busy is not heard either.
+        with contextlib.suppress(BaseException) if how == "native" else contextlib.nullcontext():
+            if not said:
+                said = True
+                tree.up("root")
+            if "--leave" in sys.argv:
+                os._exit(LEAVE_CODE)
+            if how == "native":
+                sum(itertools.repeat(0))
     while True:
         pass
 
