@@ -2,14 +2,15 @@
 
 One request a connection.  The socket is 0600 in a 0700 directory, and the
 peer's uid is checked as well: only ourselves and root are heard.  A client
-that goes away, or does not read, changes nothing about what it asked for.
+that goes away, or does not read, changes nothing about a stop that it asked for.
+But a decision on a call, and a signal, are those of somebody who is there: who
+gave up on a supervisor that was frozen was told that nothing had happened.
 """
 
 import contextlib
 import os
 import pwd
 import socket
-import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -41,11 +42,11 @@ from agentctl_protocol.errors import (
 from agentctl_protocol.framing import FrameBuffer, frame
 from agentctl_protocol.report import Actor
 from agentctl_protocol.vocabulary import Reason
+from agentctl_supervisor.control_peer import Peer, has_hung_up, is_alive_still, peer_of
 from agentctl_supervisor.errors import StateDirectoryError
 from agentctl_supervisor.run import Run
 
 _REQUEST_WITHIN_S: Final = 10.0
-_UCRED: Final = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
 _MAX_UNHEARD: Final = 256
 """Connections that may keep us waiting for their request.  Those that wait for a stop are not
 counted: with as many of them a ping would go unanswered, and we would pass for stuck."""
@@ -96,9 +97,8 @@ class ControlServer:
             os.unlink(self.path)
 
     async def _answer_client(self, stream: trio.SocketStream) -> None:
-        credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-        pid, uid, _ = _UCRED.unpack(credentials)
-        if uid not in (0, os.getuid()):
+        peer = peer_of(stream.socket)
+        if peer.uid not in (0, os.getuid()):
             await stream.aclose()
             return
         try:
@@ -111,23 +111,24 @@ class ControlServer:
                     case None:
                         return
                     case StopRequest() | KillRequest():
-                        await self._stop(stream, request, uid)
+                        await self._stop(stream, request, peer.uid)
+                    case VerdictRequest() | SignalRequest() if has_hung_up(stream.socket):
+                        return
+                    case VerdictRequest() if not self._may_decide(stream.socket, peer):
+                        await _send(stream, _NOT_FOR_RUNS)
                     case _:
-                        await _send(stream, self._answer(request, pid, uid))
+                        await _send(stream, self._answer(request, peer.uid))
         except* trio.BrokenResourceError:
             pass  # it went away: what it asked for goes on
 
     def _answer(
         self,
         request: Ping | StatusRequest | VerdictRequest | SignalRequest | Failed,
-        pid: int,
         uid: int,
     ) -> Reply:
         match request:
             case Failed():
                 return request
-            case VerdictRequest() if self._is_of_a_run(pid):
-                return Failed("a run cannot decide on calls: that is for people")
             case VerdictRequest():
                 return self._decide(request, uid)
             case SignalRequest():
@@ -149,14 +150,14 @@ class ControlServer:
                 reports = (run.report for run in runs)
                 return Statuses(tuple(r.brief() if request.brief else r for r in reports))
 
-    def _is_of_a_run(self, pid: int) -> bool:
-        """Whether process *pid* is one of our runs': at basic they can reach this socket.
-
-        A number of 0 is a process of a namespace that ours cannot see.
-        """
-        return pid == 0 or any(
-            member.pid == pid for run in self._live_runs() for member in run.members()
-        )
+    def _may_decide(self, connection: trio.socket.SocketType, peer: Peer) -> bool:
+        """Whether *peer* is none of our runs': at basic they can reach this socket."""
+        if peer.pid == 0 or any(
+            member.pid == peer.pid for run in self._live_runs() for member in run.members()
+        ):
+            return False
+        # Afterwards: who is alive now was so while the members were looked for.
+        return is_alive_still(connection)
 
     def _decide(self, request: VerdictRequest, uid: int) -> Reply:
         run = self._find(request.run)
@@ -236,4 +237,5 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
+_NOT_FOR_RUNS: Final = Failed("a run cannot decide on calls: that is for people")
 _NO_SUCH_RUN: Final = Failed("no such run here", no_such_run=True)

@@ -18,10 +18,13 @@ from agentctl_protocol.messages import (
     CallFinished,
     Cancel,
     ChildMessage,
+    ErrorMessage,
     Hello,
     Input,
     InputEnd,
+    ResultMessage,
     Start,
+    SupervisorMessage,
     Verdict,
 )
 from agentctl_protocol.records import Illegal, InputSent, VerdictRecord, Waiting
@@ -32,6 +35,7 @@ from agentctl_supervisor.gate import Gate
 from agentctl_supervisor.run_log import RunLog
 
 STOPPING: Final = "the run is being stopped"
+ENDED: Final = "the agent has ended"
 
 
 class Conversation:
@@ -151,17 +155,20 @@ class Conversation:
                 self._greeted = True
                 self._settled.set()
                 # In one write: who hears of a cancel with the start runs not a line.
-                self._channel.send(
-                    self._start,
-                    *([InputEnd()] if self._input_ended else []),
-                    *([self._cancel] if self._cancel else []),
-                )
+                also: list[SupervisorMessage] = [InputEnd()] if self._input_ended else []
+                also += [self._cancel] if self._cancel else []
+                if not self._channel.send(self._start, *also) and also:
+                    self._channel.send(self._start)  # a long one: there is no room for two
+                    self._channel.send(*also)
             case CallFinished():
                 self.gate.finish(message.call)
             case Bye():
                 self.over.set()
         self._log.append_from_child(message, raw)
-        if isinstance(message, CallFinished) and message.outcome == "cancelled":
+        if isinstance(message, ResultMessage | ErrorMessage | Bye):
+            # Threads that it left behind may go on asking: for calls of nobody.
+            self.close_gate(ENDED)
+        if isinstance(message, CallFinished):
             self._log.append_estimates(over=False)
         self._on_said(message)
 

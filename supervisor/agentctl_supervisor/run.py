@@ -32,7 +32,7 @@ from agentctl_supervisor.aftermath import Aftermath
 from agentctl_supervisor.call_rules import CallRules
 from agentctl_supervisor.climb import Climb
 from agentctl_supervisor.conditions.composition import Condition
-from agentctl_supervisor.conversation import STOPPING, Conversation
+from agentctl_supervisor.conversation import ENDED, STOPPING, Conversation
 from agentctl_supervisor.ending import end_detail, how_it_ended, processes_at_end
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, StateDirectoryError
 from agentctl_supervisor.event_stream import EventStream
@@ -413,7 +413,7 @@ class Run:
         # What the agent said before it died comes before how it died: a result in the
         # socket's buffer was sent before the exit, and decides.  But a call that it asked for
         # is one that nobody makes.
-        self._conversation.close_gate("the agent has ended")
+        self._conversation.close_gate(ENDED)
         self._conversation.drain()
         for record in how_it_ended(
             self._last_word,
