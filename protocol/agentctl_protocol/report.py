@@ -90,6 +90,7 @@ class WaitingCall(msgspec.Struct, frozen=True):
     kind: CallKind
     name: str
     rule: str
+    args: Any = None
 
 
 class FiredCondition(msgspec.Struct, frozen=True):
@@ -207,6 +208,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             self,
             value=None,
             error="",
+            waiting=tuple(msgspec.structs.replace(call, args=None) for call in self.waiting),
             calls=(),
             usage={},
             partial_text="",

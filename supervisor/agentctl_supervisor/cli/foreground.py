@@ -15,13 +15,14 @@ from agentctl_protocol.messages import Ask
 from agentctl_protocol.records import Waiting
 from agentctl_protocol.report import Actor, Report
 from agentctl_protocol.spec import RunSpec
+from agentctl_protocol.values import NIL
 from agentctl_protocol.vocabulary import Reason, Result
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.call_rules import text_of
 from agentctl_supervisor.cli import fresh_workspace, standard_io, terminal, workspace_words
 from agentctl_supervisor.cli.live_view import LiveView
 from agentctl_supervisor.cli.narration import Narrator
-from agentctl_supervisor.cli.wording import called, summary, wanted_network
+from agentctl_supervisor.cli.wording import called, cut_short, decide_by, summary, wanted_network
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.spawner_start import StartedSpawner
@@ -155,12 +156,15 @@ async def _tell_waiting(live: Run, output: standard_io.Output) -> None:
                 pass
             case Waiting() as waiting:
                 # The record of the ask comes right before.
-                text = text_of(asked.args) or ""
-                shown = terminal.plain(f"{waiting.name} {text[:_SHOWN_ARGUMENTS]}").strip()
-                call = terminal.plain(waiting.call)
+                # None, too, where the log had no more room for what the agent says.
+                args = asked.args if asked.call == waiting.call else NIL
+                text = "" if args == NIL else text_of(args) or "(too long to be shown)"
+                shown = terminal.plain(
+                    f"{waiting.name} {cut_short(text, _SHOWN_ARGUMENTS)}"
+                ).strip()
                 await output.say(
-                    f"agentctl: waits for approval: {shown}\n"
-                    f"  agentctl approve {name} {call}    or: agentctl deny {name} {call}"
+                    f"agentctl: waits for approval: {terminal.plain(shown)}\n"
+                    f"  {decide_by(name, waiting.call)}"
                 )
 
 

@@ -15,6 +15,8 @@ from agentctl_supervisor.cli.wording import (
     RUNG_WORDS,
     by_whom,
     called,
+    cut_short,
+    decide_by,
     gone,
     outcome,
     show_limit,
@@ -31,6 +33,7 @@ _LABEL_COLUMNS: Final = 11
 _LAST_LINES: Final = 10
 _LAST_BYTES: Final = 1 << 16
 _CALLS: Final = 8
+_SHOWN_ARGUMENTS: Final = 400
 
 
 def run(options: argparse.Namespace) -> int:
@@ -80,8 +83,7 @@ def _facts(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
         yield "condition", f"{fired.condition}: {fired.sentence}, after {fired.at_s:.1f} s"
     if report.error:
         yield "error", report.error
-    for waiting in report.waiting:
-        yield "WAITING", f"{waiting.id}: {waiting.kind} {waiting.name} (rule {waiting.rule})"
+    yield from _waiting(report)
     if report.ladder:
         yield "stop", _ladder(report)
     if report.result is not Result.REFUSED and (report.finished or report.processes.seen):
@@ -157,6 +159,20 @@ def _calls(calls: Sequence[Call]) -> Iterator[tuple[str, str]]:
         yield "call", f"{text}: {call.error}" if call.error else text
 
 
+def _waiting(report: Report) -> Iterator[tuple[str, str]]:
+    """What a person has to decide on, and how."""
+    for call in report.waiting[:_CALLS]:
+        text = call.args if isinstance(call.args, str) else _as_json(call.args)
+        what = call.name
+        if call.args is not None:
+            what += f" {cut_short(text, _SHOWN_ARGUMENTS)}"
+        yield "WAITING", f"{call.id}: {what} (rule {call.rule})"
+    if len(report.waiting) > _CALLS:
+        yield "WAITING", f"{len(report.waiting) - _CALLS} more"
+    if report.waiting:
+        yield "", decide_by(called(report), report.waiting[0].id)
+
+
 def _origin(report: Report, key: str) -> str:
     """`` (flag --net)``: where a setting came from, or nothing for a default."""
     origin = report.origins.get(key, "default")
@@ -174,10 +190,14 @@ def _log(report: Report) -> str:
     return "; ".join((text, *log.damaged))
 
 
-def _json(value: object) -> str:
+def _as_json(value: object) -> str:
     import msgspec
 
-    text = msgspec.json.encode(value).decode()
+    return msgspec.json.encode(value).decode()
+
+
+def _json(value: object) -> str:
+    text = _as_json(value)
     return text if len(text) <= 400 else text[:397] + "..."
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from agentctl_protocol.messages import (
     Artifact,
+    Ask,
     CallFinished,
     Checkpoint,
     ErrorMessage,
@@ -66,6 +67,8 @@ MAX_PATH: Final = 4096
 MAX_RUNGS: Final = 32
 MAX_ERROR: Final = 1 << 16
 MAX_PIECES: Final = 1 << 13
+MAX_WAITING_ARGS: Final = 1 << 14
+"""Bytes of a waiting call's arguments that are shown; longer ones are in the log only."""
 
 
 class Fold:
@@ -108,9 +111,11 @@ class Fold:
         self._conditions: tuple[FiredCondition, ...] = ()
         self._workspace = WorkspaceHistory()
         self._waiting: dict[str, Waiting] = {}
+        self._asked: Ask | None = None
+        self._waiting_args: dict[str, msgspec.Raw | None] = {}
         self._on_event: Final[dict[type, Callable[[Any], None]]] = {
             Message: lambda _: self._text.clear(),
-            Usage: self._usage.add,
+            Usage: self._on_usage,
             Checkpoint: self._on_checkpoint,
             Artifact: self._on_artifact,
         }
@@ -120,6 +125,7 @@ class Fold:
             Started: self._on_started,
             Output: self._on_output,
             Events: self._on_events,
+            Ask: self._on_ask,
             Waiting: self._on_waiting,
             VerdictRecord: self._on_verdict,
             ConditionsMet: self._on_conditions_met,
@@ -243,7 +249,15 @@ class Fold:
             processes=end.processes,
             survivor_list=end.survivors,
             waiting=tuple(
-                WaitingCall(call.call, call.kind, call.name, call.rule)
+                WaitingCall(
+                    call.call,
+                    call.kind,
+                    call.name,
+                    call.rule,
+                    open_or_note(
+                        self._waiting_args[call.call], f"arguments of call {call.call}", notes
+                    ),
+                )
                 for call in (() if over else self._waiting.values())
             ),
             calls=self._calls.calls(notes, interrupted=over),
@@ -332,6 +346,9 @@ class Fold:
             elif (handle := on_event.get(type(event))) is not None:
                 handle(event)
 
+    def _on_usage(self, event: Usage) -> None:
+        self._usage.add(event, self._calls.only_model_call)
+
     def _on_checkpoint(self, event: Checkpoint) -> None:
         self._checkpoint = event
 
@@ -340,11 +357,25 @@ class Fold:
         if len(self._artifacts) > MAX_ARTIFACTS:
             del self._artifacts[next(iter(self._artifacts))]
 
+    def _on_ask(self, body: Ask, _: int) -> None:
+        self._asked = body  # what becomes of it is in the next record
+
     def _on_waiting(self, body: Waiting, _: int) -> None:
-        self._waiting[body.call] = body
+        if self.stop is None:  # which has answered it, though this was written down later
+            self._waiting[body.call] = body
+            asked, self._asked = self._asked, None
+            self._waiting_args[body.call] = None
+            if asked is not None and asked.call == body.call:
+                args = bytes(asked.args)
+                if len(args) <= MAX_WAITING_ARGS:
+                    self._waiting_args[body.call] = msgspec.Raw(args)
 
     def _on_verdict(self, body: VerdictRecord, time_ns: int) -> None:
-        self._waiting.pop(body.call, None)
+        asked, self._asked = self._asked, None
+        # Who asks again by the id of a call that waits is refused at once; the call waits on.
+        again = asked is not None and asked.call == body.call
+        if not again and self._waiting.pop(body.call, None) is not None:
+            del self._waiting_args[body.call]
         if body.verdict == "granted":
             self._calls.begin(body, time_ns)
 
@@ -356,8 +387,12 @@ class Fold:
         self._usage.estimate(body)
 
     def _on_call_finished(self, body: CallFinished, time_ns: int) -> None:
-        call = self._calls.finish(body, time_ns)
-        if call is not None and body.outcome == "cancelled":
+        # A stream that failed, or that the agent left by itself when it was to end, was cut, too.
+        cut = body.outcome == "cancelled" or (
+            (body.outcome == "error" or self.stop is not None) and not self._usage.knows(body.call)
+        )
+        call = self._calls.finish(body, time_ns, cut=cut)
+        if call is not None and cut:
             kind, name = call
             if kind == "model":
                 self._usage.cut(body.call, name)
