@@ -70,7 +70,10 @@ def write_bundle(directory: RunDirectory, out: BinaryIO) -> Manifest:
         if not roots and spec.cwd is not None:  # a level without a workspace
             roots = (os.fsencode(spec.cwd),)
         for artifact in examine(report.artifacts, roots):
-            refused = artifact.refused or _add_artifact(tar, directory.id, artifact, roots)
+            refused = artifact.refused
+            if not refused and _place(artifact.path) in files:
+                refused = f"it would be {_place(artifact.path)} as well"
+            refused = refused or _add_artifact(tar, directory.id, artifact, roots)
             if refused:
                 left_out.append(f"{artifact.path}: {refused}")
             else:

@@ -6,14 +6,17 @@ from typing import Any, Final
 import msgspec
 
 from agentctl_protocol.errors import LocalProtocolError
-from agentctl_protocol.messages import PastCall, Resumed
+from agentctl_protocol.framing import MAX_FRAME
+from agentctl_protocol.messages import PastCall, Resumed, Start
 from agentctl_protocol.report import Call, Report
 from agentctl_protocol.values import NIL, pack_value
 from agentctl_protocol.vocabulary import Result
 from agentctl_supervisor.errors import AgentctlError
 
 MAX_HISTORY_BYTES: Final = 400_000
-"""Of calls and text.  With a checkpoint and an input it has to fit into one frame."""
+"""Of calls."""
+_MARGIN: Final = 2048
+"""Bytes of a frame for what is around the values, and for their lengths."""
 MAX_TEXT: Final = 100_000
 _OMITTED: Final = pack_value("(omitted: too long; it is in the log)")
 _MAX_VALUE_BYTES: Final = 50_000
@@ -40,20 +43,47 @@ def check_resumable(report: Report) -> None:
         raise CannotResumeError(f"{shown} has succeeded", f"agentctl rerun {shown} runs it anew")
 
 
-def resumed_of(report: Report) -> Resumed:
-    """What the successor of the run of *report* is told, bounded in size."""
-    calls, left_out = _newest(report.calls)
-    return Resumed(
+def told_of(start: Start, report: Report) -> Start:
+    """*start* for the successor of the run of *report*: with what it is told of that one.
+
+    All of it has to fit into one frame.  The checkpoint and the input go before the newest
+    of the calls, and these before the end of the text.
+
+    Raises:
+        CannotResumeError: it is not over, or its checkpoint and the input are too long.
+    """
+    if not report.finished:
+        check_resumable(report)
+    told = Resumed(
         run=report.id,
         result=report.result or "",
         checkpoint=NIL if report.checkpoint is None else pack_value(report.checkpoint),
-        calls=calls,
-        calls_left_out=left_out + report.calls_left_out,
-        text=report.partial_text[-MAX_TEXT:],
+        calls_left_out=len(report.calls) + report.calls_left_out,
     )
+    room = MAX_FRAME - _MARGIN - _size(msgspec.structs.replace(start, resumed=told))
+    if room < 0:
+        raise CannotResumeError(
+            f"the checkpoint of {report.name or report.id} and the input are {-room} bytes too"
+            " long for one message",
+            "give a shorter --input",
+        )
+    calls, left_out = _newest(report.calls, min(MAX_HISTORY_BYTES, room))
+    told = msgspec.structs.replace(
+        told, calls=calls, calls_left_out=left_out + report.calls_left_out
+    )
+    room = MAX_FRAME - _MARGIN - _size(msgspec.structs.replace(start, resumed=told))
+    # Of UTF-8 that was cut in the middle of a character, the rest of it is nothing.
+    text = report.partial_text[-MAX_TEXT:].encode("utf-8", "replace")[-max(room, 0) :]
+    text = text if room > 0 else b""
+    told = msgspec.structs.replace(told, text=text.decode("utf-8", "ignore"))
+    return msgspec.structs.replace(start, resumed=told)
 
 
-def _newest(calls: Sequence[Call]) -> tuple[tuple[PastCall, ...], int]:
+def _size(start: Start) -> int:
+    return len(msgspec.msgpack.encode(start))
+
+
+def _newest(calls: Sequence[Call], room: int) -> tuple[tuple[PastCall, ...], int]:
     """The last of *calls*, as many as there is room for, and how many are left out."""
     kept: list[PastCall] = []
     size = 0
@@ -69,7 +99,7 @@ def _newest(calls: Sequence[Call]) -> tuple[tuple[PastCall, ...], int]:
             error=call.error,
         )
         size += len(msgspec.msgpack.encode(past))
-        if size > MAX_HISTORY_BYTES:
+        if size > room:
             break
         kept.append(past)
     return tuple(reversed(kept)), len(calls) - len(kept)

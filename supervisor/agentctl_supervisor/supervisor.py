@@ -30,12 +30,13 @@ from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
 from agentctl_supervisor.processes.own_uids import OwnUids
 from agentctl_supervisor.processes.process_tree import boot_id, identity_of
-from agentctl_supervisor.resuming import resumed_of
+from agentctl_supervisor.resuming import told_of
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.spawner_start import StartedSpawner
 from agentctl_supervisor.spawner_supply import SpawnerSupply
+from agentctl_supervisor.store.estimates import DEFAULT, Estimator
 from agentctl_supervisor.store.run_directory import Home
 
 CONTAINMENT_VARIABLE: Final = "AGENTCTL_CONTAINMENT"
@@ -59,8 +60,10 @@ class Supervisor:
         *,
         subreaper: bool,
         spawner: StartedSpawner | None = None,
+        estimator: Estimator = DEFAULT,
     ) -> None:
         self.home: Final = home
+        self._estimator = estimator
         self._subreaper = subreaper
         if subreaper:
             become_subreaper()
@@ -89,6 +92,7 @@ class Supervisor:
         *,
         subreaper: bool = False,
         spawner: StartedSpawner | None = None,
+        estimator: Estimator = DEFAULT,
     ) -> AsyncIterator["Supervisor"]:
         """A supervisor whose runs end with the block.
 
@@ -96,6 +100,7 @@ class Supervisor:
         namespace were both killed.  Only for a process that starts no others itself:
         it takes, and kills, whatever its descendants orphan.
         *spawner*: one that was started already; its maker closes it if we never came to it.
+        *estimator*: counts the tokens of model calls that are cut short; `store.estimates`.
 
         Leaving the block, an exception in it, and cancelling a scope around it all
         stop the runs (reason ``supervisor_exit``) with their own graces, and wait
@@ -111,7 +116,9 @@ class Supervisor:
         supervisor: Supervisor | None = None
         async with trio.open_nursery() as nursery:
             try:
-                supervisor = cls(home, nursery, subreaper=subreaper, spawner=spawner)
+                supervisor = cls(
+                    home, nursery, subreaper=subreaper, spawner=spawner, estimator=estimator
+                )
                 nursery.start_soon(supervisor._serve)
                 supervisor._spawners.warm_up()
                 yield supervisor
@@ -147,6 +154,7 @@ class Supervisor:
 
         Raises:
             SpecError: the spec cannot be run as it is written.
+            NoSuchRunError, CannotResumeError: the run to go on with is not there, or not over.
             NameInUseError: a live run has this name.
             SpawnError, StateDirectoryError: this supervisor cannot start or keep a run now.
         """
@@ -180,8 +188,7 @@ class Supervisor:
             launch = launch_of(spec, directory.id, policy, own_uid)
             start = start_of(spec, directory.id, policy)
             if spec.resumes is not None:
-                resumed = resumed_of(current_report(self.home.find(spec.resumes)))
-                start = msgspec.structs.replace(start, resumed=resumed)
+                start = told_of(start, current_report(self.home.find(spec.resumes)))
             private_directories.make(policy, own_uid)
             try:
                 plumbing, theirs = lay(spec.stdin)
@@ -192,6 +199,7 @@ class Supervisor:
             undo.callback(theirs.close)
             undo.callback(plumbing.close)
             log = RunLog(directory, spec)
+            log.estimator = self._estimator
             undo.callback(log.close)
             log.append(
                 Created(

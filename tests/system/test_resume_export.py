@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from agentctl_protocol.messages import Start
 from agentctl_protocol.report import Call, Report
 from agentctl_protocol.vocabulary import Result, State
 from agentctl_supervisor import RunSpec, Supervisor
-from agentctl_supervisor.resuming import MAX_HISTORY_BYTES, resumed_of
+from agentctl_supervisor.resuming import MAX_HISTORY_BYTES, told_of
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, AgentctlHome
 
@@ -86,7 +87,8 @@ def test_a_long_history_is_cut_at_its_old_end() -> None:
         Call(str(n), "tool", "t", "ok", args="a" * 1000, result="r" * 1000) for n in range(1000)
     )
     report = Report(id="r-aaaaaaaa", state=State.FINISHED, created_at=None, calls=many)  # type: ignore[arg-type]
-    told = resumed_of(report)
+    told = told_of(Start(run="r-bbbbbbbb"), report).resumed
+    assert told is not None
     assert told.calls[-1].id == "999"
     assert told.calls_left_out == 1000 - len(told.calls)
     assert sum(len(bytes(call.args)) * 2 for call in told.calls) > MAX_HISTORY_BYTES / 2

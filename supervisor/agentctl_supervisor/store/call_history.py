@@ -26,6 +26,8 @@ MAX_STREAMED: Final = 1 << 20
 MAX_STREAMING: Final = 8
 """Model calls whose text is kept at a time; of more, the oldest's is only counted."""
 MAX_CUT: Final = 8
+SAMPLE: Final = 4096
+"""Characters of a text that are kept of one whose rest is only counted."""
 
 _OMITTED: Final = "(omitted; it is in the log)"
 
@@ -50,6 +52,9 @@ class _Granted:
     streamed: list[str] = field(default_factory=list)
     streamed_chars: int = 0
     kept_chars: int = 0
+    #: Of whose text only a sample is kept.
+    sampled: bool = False
+    args_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class CutCall:
     """A model call that was cut short, for whoever estimates what it used.
 
     ``text``: the beginning of what it streamed; ``chars``: the length of all of it.
+    ``request_bytes``: how long the request was, also where it is not kept.
     """
 
     call: str
@@ -64,6 +70,7 @@ class CutCall:
     request: msgspec.Raw | None
     text: str
     chars: int
+    request_bytes: int = 0
 
 
 def _size_of(raw: msgspec.Raw | None) -> int:
@@ -98,6 +105,11 @@ class CallHistory:
         """Id and name of each model call that has not finished."""
         return tuple((call.id, call.name) for call in self._open.values() if call.kind == "model")
 
+    @property
+    def only_model_call(self) -> str:
+        """The id of the model call that is open, if there is one and no other."""
+        return next(iter(self._models)) if len(self._models) == 1 else ""
+
     def begin(self, verdict: VerdictRecord, time_ns: int) -> None:
         """The gate let a call begin."""
         self._granted += 1
@@ -111,6 +123,7 @@ class CallHistory:
         self._models.pop(call.id, None)
         if call.kind == "model":
             self._models[call.id] = call
+            call.args_bytes = _size_of(call.args)
         self._hold(call)
         if len(self._open) > MAX_OPEN_CALLS:
             oldest = self._open.pop(next(iter(self._open)))
@@ -119,9 +132,7 @@ class CallHistory:
 
     def add_text(self, text: str, call: str) -> None:
         """A model call streamed *text*: the one that is named, or else the only one there is."""
-        if not call and len(self._models) == 1:
-            call = next(iter(self._models))
-        model = self._models.get(call)
+        model = self._models.get(call or self.only_model_call)
         if model is None:
             return
         model.streamed_chars += len(text)
@@ -133,11 +144,12 @@ class CallHistory:
             model.kept_chars += min(len(text), room)
 
     def _make_room(self) -> None:
-        """Forget the text of the oldest model call when there are too many with some."""
-        with_text = [call for call in self._models.values() if call.streamed]
+        """Forget most of the oldest model call's text when there are too many with some."""
+        with_text = [c for c in self._models.values() if c.streamed and not c.sampled]
         if len(with_text) >= MAX_STREAMING:
-            with_text[0].streamed.clear()
-            with_text[0].kept_chars = MAX_STREAMED
+            oldest = with_text[0]
+            oldest.streamed = ["".join(oldest.streamed)[:SAMPLE]]
+            oldest.kept_chars, oldest.sampled = MAX_STREAMED, True
 
     def cut_calls(self, *, over: bool) -> list[CutCall]:
         """The model calls that were cut short and that nobody has estimated yet.
@@ -157,12 +169,17 @@ class CallHistory:
         if call in self._models:
             self._estimated.add(call)
 
-    def finish(self, message: CallFinished, time_ns: int) -> tuple[CallKind, str] | None:
-        """The agent says that a call is over: its kind and name, or None if none is open."""
+    def finish(
+        self, message: CallFinished, time_ns: int, *, cut: bool = False
+    ) -> tuple[CallKind, str] | None:
+        """The agent says that a call is over: its kind and name, or None if none is open.
+
+        *cut*: if it is one of a model, what it used has to be estimated.
+        """
         call = self._open.pop(message.call, None)
         if call is None:
             return None
-        if self._models.pop(call.id, None) is not None and message.outcome == "cancelled":
+        if self._models.pop(call.id, None) is not None and cut:
             self._cut[call.id] = _cut_call(call)
             if len(self._cut) > MAX_CUT:
                 del self._cut[next(iter(self._cut))]
@@ -204,7 +221,7 @@ class CallHistory:
 
 def _cut_call(call: _Granted) -> CutCall:
     text = "".join(call.streamed)
-    return CutCall(call.id, call.name, call.args, text, call.streamed_chars)
+    return CutCall(call.id, call.name, call.args, text, call.streamed_chars, call.args_bytes)
 
 
 def _shown(call: _Granted, notes: list[str], *, interrupted: bool) -> Call:

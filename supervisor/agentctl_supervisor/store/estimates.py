@@ -54,7 +54,8 @@ def _estimate(cut: CutCall, estimator: Estimator) -> Estimate:
     completion = estimator.count(cut.text) if cut.text else 0
     if cut.text and cut.chars > len(cut.text):
         completion = round(completion * cut.chars / len(cut.text))
-    prompt = 0
+    # A request that is kept no longer: the default's rule of thumb.
+    prompt = -(-cut.request_bytes // 4)
     if cut.request is not None:
         prompt = sum(estimator.count(text) for text in _texts(cut.request))
     for number in (prompt, completion):
@@ -65,7 +66,7 @@ def _estimate(cut: CutCall, estimator: Estimator) -> Estimate:
 
 
 def _texts(request: msgspec.Raw) -> Iterator[str]:
-    """The strings in a request, as the model reads them: without the JSON around them."""
+    """What stands in a request, as the model reads it: without the JSON around it."""
     try:
         pending: list[Any] = [open_value(request, "request")]
     except PeerProtocolError:
@@ -74,6 +75,8 @@ def _texts(request: msgspec.Raw) -> Iterator[str]:
         match pending.pop():
             case str(text):
                 yield text
+            case int() | float() as number:  # tokens, perhaps
+                yield str(number)
             case dict() as table:
                 pending += table.values()
             case list() as items:

@@ -31,14 +31,30 @@ class UsageTotals:
     def __init__(self) -> None:
         self._settled: dict[str, UsageTotal] = {}
         self._by_call: dict[str, Usage] = {}
+        #: Calls of which the agent has said nothing: what it says without a call is of them.
+        self._guessed: dict[str, None] = {}
         #: Prompt and completion of all models, as far as anybody said.
         self.tokens = 0
 
     def __repr__(self) -> str:
         return f"<UsageTotals {len(self._settled)} models, {len(self._by_call)} calls>"
 
-    def add(self, usage: Usage) -> None:
-        """The agent says what it used."""
+    def knows(self, call: str) -> bool:
+        """Whether the agent has said what *call* used, or somebody has counted it."""
+        return call in self._by_call
+
+    def add(self, usage: Usage, only_call: str = "") -> None:
+        """The agent says what it used.
+
+        *only_call*: the one model call that it has open.  What it says without naming a call is
+        of that one, or of the last whose counts are a guess: it must not be counted beside it.
+        """
+        if not usage.call:
+            usage = self._named(usage, only_call or next(reversed(self._guessed), ""))
+        if usage.call:
+            self._guessed.pop(usage.call, None)
+            if usage.quality in ("estimated", "unknown"):
+                self._guessed[usage.call] = None
         self.tokens += usage.prompt_tokens + usage.completion_tokens
         before = self._by_call.get(usage.call) if usage.call else None
         if before is not None:
@@ -48,7 +64,24 @@ class UsageTotals:
             return
         self._by_call[usage.call] = usage
         if len(self._by_call) > MAX_CALLS_WITH_USAGE:
-            _add(self._settled, self._by_call.pop(next(iter(self._by_call))))
+            oldest = next(iter(self._by_call))
+            self._guessed.pop(oldest, None)
+            _add(self._settled, self._by_call.pop(oldest))
+
+    def _named(self, usage: Usage, call: str) -> Usage:
+        """*usage*, which names no call, as a running total of *call*; as it is if it cannot be."""
+        known = self._by_call.get(call)
+        if known is None or call in self._guessed:
+            return msgspec.structs.replace(usage, call=call)
+        if known.model != usage.model:
+            return usage
+        return msgspec.structs.replace(
+            usage,
+            call=call,
+            prompt_tokens=known.prompt_tokens + usage.prompt_tokens,
+            completion_tokens=known.completion_tokens + usage.completion_tokens,
+            quality=_worse(known.quality, usage.quality),
+        )
 
     def cut(self, call: str, name: str) -> None:
         """The model call *call* was cut short: what is known of it is not all, if anything is."""
@@ -66,7 +99,11 @@ class UsageTotals:
                 call=body.call,
                 prompt_tokens=prompt,
                 completion_tokens=completion,
-                quality="partial" if said_both else "estimated",
+                quality="partial"
+                if said_both
+                else "estimated"
+                if prompt + completion
+                else "unknown",
             )
         )
 
