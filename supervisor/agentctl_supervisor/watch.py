@@ -15,9 +15,10 @@ from agentctl_protocol.report import Actor, FiredCondition
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Reason, Result
 from agentctl_supervisor.conditions.circuit import Fired
-from agentctl_supervisor.conditions.composition import Condition
-from agentctl_supervisor.conditions.functions import Question
+from agentctl_supervisor.conditions.composition import Condition, leaves_of
+from agentctl_supervisor.conditions.functions import FunctionFailedError, Question
 from agentctl_supervisor.conditions.judge import Judge
+from agentctl_supervisor.conditions.leaves import ExternalTermination
 from agentctl_supervisor.gate import Gate
 from agentctl_supervisor.limits import Reached, reached
 from agentctl_supervisor.run_log import RunLog
@@ -45,6 +46,7 @@ class Watch:
         self._condition = condition
         self._stop = stop
         self._judge: Judge | None = None
+        self._signalled = False
         self._changed = trio.Event()
 
     def __repr__(self) -> str:
@@ -54,6 +56,8 @@ class Watch:
         """The run starts now: its time counts from here."""
         if self._condition is not None:
             self._judge = Judge(self._condition, trio.current_time())
+            if self._signalled:
+                self.signal()
 
     async def keep_time(self) -> None:
         """End the run at its time limit, and wake the conditions that wait for a time."""
@@ -88,8 +92,16 @@ class Watch:
         self.look()
 
     def signal(self) -> bool:
-        """Somebody fires the ``external()`` condition; whether there is one that waits."""
-        if self._judge is None or not self._judge.waits_for_signal:
+        """Somebody fires the ``external()`` condition; whether there is one that waits.
+
+        Before the run has begun, that is remembered.
+        """
+        if self._judge is None:
+            self._signalled = self._condition is not None and any(
+                isinstance(leaf, ExternalTermination) for leaf in leaves_of(self._condition)
+            )
+            return self._signalled
+        if not self._judge.waits_for_signal:
             return False
         self._conclude(self._judge.signal(trio.current_time()))
         return True
@@ -132,10 +144,16 @@ class Watch:
     async def _ask(self, judge: Judge, question: Question) -> None:
         try:
             with trio.fail_after(FUNCTION_WITHIN_S):
-                met = await trio.to_thread.run_sync(question.answer, abandon_on_cancel=True)
+                # Not one of the threads that all of us share: one that hangs is never given back,
+                # and what syncs the logs would wait for it.
+                met = await trio.to_thread.run_sync(
+                    question.answer, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
+                )
         except trio.TooSlowError:
             late = f"no answer in {FUNCTION_WITHIN_S:g} s"
             self._conclude(judge.failed(question, late, trio.current_time()))
+        except FunctionFailedError as error:
+            self._conclude(judge.failed(question, str(error), trio.current_time()))
         except Exception as error:  # noqa: BLE001 - the caller's function may raise anything
             told = f"{type(error).__name__}: {error}"
             self._conclude(judge.failed(question, told, trio.current_time()))

@@ -22,6 +22,10 @@ MAX_EVENTS: Final = 10_000
 _LONGEST_DETAIL: Final = 200
 
 
+class FunctionFailedError(Exception):
+    """A function raised something that would end our own event loop; the text says what."""
+
+
 class Question(msgspec.Struct, frozen=True):
     """One call to make: has *condition* been met by *events*?
 
@@ -41,11 +45,17 @@ class Question(msgspec.Struct, frozen=True):
         that nobody waits for without a deadline.
 
         Raises:
-            Exception: what the function raised.
+            Exception: what the function raised; `FunctionFailedError` for what is none, such
+                as the `TerminatedException` of AutoGen's conditions, or an exit.
         """
-        result: object = self.condition.func(self.events)
-        if hasattr(result, "__await__"):
-            result = _awaited(result)
+        try:
+            result: object = self.condition.func(self.events)
+            if hasattr(result, "__await__"):
+                result = _awaited(result)
+        except Exception:
+            raise
+        except BaseException as error:
+            raise FunctionFailedError(f"{type(error).__name__}: {error}") from error
         return result is True
 
 
