@@ -17,6 +17,7 @@ import trio
 from agentctl_protocol.messages import CallFinished, Events
 from agentctl_protocol.records import (
     ChildRecord,
+    ConditionsMet,
     Observed,
     Output,
     Record,
@@ -103,7 +104,8 @@ class RunLog:
     def decide(self, body: SupervisorRecord) -> bool:
         """Write down a fact that may decide the outcome, after any intent of somebody else.
 
-        False: it was a stop, and there is one already (an intent's, perhaps).
+        False: it was a stop, or the reason for one, and there is one already (an intent's,
+        perhaps).
         """
         self._fold_intent()
         if self._is_too_late(body):
@@ -176,7 +178,7 @@ class RunLog:
         if self.fold.stop is None:
             return False
         match body:
-            case Stop() | VerdictRecord(verdict="granted"):
+            case Stop() | ConditionsMet() | VerdictRecord(verdict="granted"):
                 return True
         return False
 

@@ -112,11 +112,11 @@ class Watch:
         self._stop(Result.LIMIT, limit.reason, limit.detail, actor)
 
     def _conclude(self, fired: tuple[Fired, ...]) -> None:
-        if not fired or self._log.fold.stop is not None:
+        if not fired:
             return
-        self._log.append(
-            ConditionsMet(tuple(FiredCondition(f.condition, f.sentence, f.at_s) for f in fired))
-        )
+        met = ConditionsMet(tuple(FiredCondition(f.condition, f.sentence, f.at_s) for f in fired))
+        if not self._log.decide(met):  # a stop stands already; somebody else's, perhaps
+            return
         sentences = [f.sentence for f in fired]
         more = len(sentences) - _MAX_SENTENCES
         detail = "; ".join(sentences[:_MAX_SENTENCES]) + (f"; {more} more" if more > 0 else "")
