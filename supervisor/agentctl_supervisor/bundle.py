@@ -85,8 +85,7 @@ def write_bundle(directory: RunDirectory, out: BinaryIO) -> Manifest:
 
 def _place(path: str) -> str:
     """Where an artifact goes: below ``artifacts/``, whatever the agent called it."""
-    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
-    return "/".join(("artifacts", *parts))
+    return "artifacts" + os.path.normpath(f"/./{path}")
 
 
 def _add_artifact(
