@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ from agentctl_protocol.records import (
     Started,
     Stop,
     VerdictRecord,
+    Waiting,
     pack_record,
     segment_header,
 )
@@ -48,6 +50,8 @@ from agentctl_protocol.report import Actor, Processes, Survivor
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
+from agentctl_supervisor.cli.ps_command import table
+from agentctl_supervisor.cli.show_command import page
 from agentctl_supervisor.store.log_reader import segment_name
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.run_directory import Home
@@ -98,6 +102,14 @@ _ERRORS: Final = (
     *(["events"], ["events", "nosuch"], ["events", "--since", "x", "value"]),
     *(["wait"], ["wait", "nosuch"], ["wait", "--timeout", "x", "value"]),
     *(["rerun"], ["rerun", "nosuch"], ["prune", "--older", "x"]),
+    *(["approve"], ["approve", "nosuch"], ["approve", "value"], ["approve", "value", "c1"]),
+    *(["approve", "a", "b", "c"], ["approve", "--all", "value", "c1"], ["deny"], ["deny", "value"]),
+    *(["signal"], ["signal", "nosuch"], ["signal", "value"], ["export"], ["export", "nosuch"]),
+    *(["resume"], ["resume", "nosuch"], ["resume", "value"], ["resume", "refused"]),
+    *(["run", "--calls", "x", "m:f"], ["run", "--calls-of", "shell", "m:f"]),
+    *(["run", "--tokens", "-1", "m:f"], ["run", "--approve", "", "m:f"]),
+    *(["run", "--stop-when", 'text("a") | max_mesages(2)', "m:f"],),
+    *(["run", "--stop-when", "max_messages(0)", "m:f"], ["run", "--stop-when", "", "m:f"]),
 )
 
 
@@ -297,6 +309,35 @@ def test_every_word_is_as_it_was(
     if os.environ.get("AGENTCTL_GOLDEN") == "write":
         path.write_text(page)
     assert page == path.read_text()
+
+
+def test_a_run_that_waits_is_told_with_all_that_has_to_be_decided() -> None:
+    """What waits, with its arguments, because of which rule, and by which command to decide."""
+    waiting: Records = [(0.02, Ask("c1", "tool", "read_file", _raw("notes.txt")))]
+    waiting += [(0.02, VerdictRecord("c1", "tool", "read_file", "granted"))]
+    waiting += [(0.03, CallFinished("c1"))]
+    for call, args in (
+        ("c2", {"cmd": "rm -rf build"}),
+        ("a b; reboot", "x" * 500),
+        ("c4", None),
+        *((f"d{number}", number) for number in range(8)),
+    ):
+        waiting += [(0.04, Ask(call, "tool", "shell", _raw(args)))]
+        waiting += [(0.04, Waiting(call, "tool", "shell", "shell:*"))]
+    spec = RunSpec(target="errand.py:main", name="careful", approve=["shell:*"], calls=20)
+    fold = Fold("r-xxxxxxxx", spec)
+    for number, (at, body) in enumerate(_begun(*waiting)):
+        by = By.CHILD if isinstance(body, _FROM_CHILD) else By.SUPERVISOR
+        fold.apply(Record(number + 1, _THEN_NS + int(at * 1e9), by, body))
+    now = datetime.fromtimestamp(_THEN_NS / 1e9 + 75, UTC)
+    shown = page(fold.report(), [], now, 80)
+    lines = [*table([fold.report().brief()], now.timestamp(), 80), "", *shown, ""]
+    path = _GOLDEN / "waiting.txt"
+    text = re.sub(r"\d{4}-\d{2}-\d{2} \d{2}", "YYYY-MM-DD HH", "\n".join(lines))
+    if os.environ.get("AGENTCTL_GOLDEN") == "write":
+        path.write_text(text)
+    assert max(map(len, lines)) <= 80
+    assert text == path.read_text()
 
 
 def test_without_colours_a_terminal_gets_what_a_pipe_gets(state: AgentctlHome) -> None:
