@@ -17,6 +17,11 @@ from agentctl_protocol.vocabulary import Network, Sandbox
 FREE_GRACE_S: Final = 60.0
 """A grace that any project may ask for: agents have work to save, and ``kill`` does not wait."""
 
+_OPENING: Final = frozenset({"PATH", "PYTHONPATH"})
+"""Variables whose directories a run is shown, as `policy.shared_view` does."""
+
+_SEEN_ANYWAY: Final = ("/usr", "/bin", "/sbin", "/opt")
+
 _LEVELS: Final = tuple(Sandbox)
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "sandbox": Sandbox.STRICT,
@@ -100,9 +105,22 @@ def _adds(key: str, one: str, others: Mapping[str, Any], its: Project) -> bool:
             return bool(held) and one not in held
         case "env":
             # A value that stands in the file is no secret of ours; a name passes ours on.
-            return "=" not in one and one not in held
+            name, equals, value = one.partition("=")
+            if one in held:
+                return False
+            return not equals or (name in _OPENING and _shows(value, its))
         case _:
             return one not in held
+
+
+def _shows(search_path: str, its: Project) -> bool:
+    """Whether a run that looks for programs or modules there is shown more than it would be."""
+    return any(
+        entry.startswith("/")
+        and not any(_is_within(entry, seen) for seen in _SEEN_ANYWAY)
+        and not _is_open_part(entry, its)
+        for entry in search_path.split(os.pathsep)
+    )
 
 
 def _workspace(others: Mapping[str, Any], its: Project) -> Iterator[str]:
