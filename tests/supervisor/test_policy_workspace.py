@@ -1,5 +1,7 @@
 """Which directory a run may write to, and which it may not be given."""
 
+import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.workspace import Candidate, Workspace, choose, look
+from agentctl_testkit_capabilities import Capability, needs
 
 _PLACES = Places(
     homes=("/home/ada",),
@@ -103,6 +106,31 @@ def test_a_home_is_one_by_the_environment_and_by_the_user_database() -> None:
     assert len(told.homes) == 2
     assert places({}).homes == told.homes[1:]
     assert places({"HOME": "/"}).home == told.homes[1]
+
+
+@needs(Capability.ROOT)
+def test_the_home_of_whoever_calls_sudo_is_no_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There HOME is root's, and the keys are in the directory that the person is in."""
+    home = tmp_path.resolve() / "ada"
+    (home / "project").mkdir(parents=True)
+    os.chown(home, 4242, 4242)
+    root = pwd.getpwuid(0)
+
+    def look_up(uid: int) -> pwd.struct_passwd:
+        entry = ("ada", "x", 4242, 4242, "", str(home), "/bin/sh")
+        return pwd.struct_passwd(entry) if uid == 4242 else root
+
+    monkeypatch.setattr(pwd, "getpwuid", look_up)
+    sudo = places({"HOME": "/root", "SUDO_UID": "4242"})
+    assert sudo.why_no_workspace(str(home)) == "a home directory"
+    assert sudo.why_no_workspace(str(home.parent)) == "above a home directory"
+    # As after su, which says nothing of who that was.
+    assert places({"HOME": "/root"}).why_no_workspace(str(home)) == "a home directory"
+    assert sudo.why_no_workspace(str(home / "project")) == ""
+    with pytest.raises(SpecError, match="too much"):
+        refuse_broad(str(home), "--ro", places({"HOME": "/root"}))
 
 
 def test_all_places_of_state_are_known(tmp_path: Path) -> None:

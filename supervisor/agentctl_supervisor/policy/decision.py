@@ -1,6 +1,7 @@
 """The policy of one run: from what was asked for, and what is there, to what it gets."""
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +17,8 @@ from agentctl_supervisor.policy import (
     shared_view,
     system_view,
 )
-from agentctl_supervisor.policy.links import follow, leads_out
+from agentctl_supervisor.policy.contents import beginning
+from agentctl_supervisor.policy.links import follow, is_beneath, leads_out
 from agentctl_supervisor.policy.own_files import kept
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.view import (
@@ -140,6 +142,7 @@ class _Confined:
             ours=kept(own),
         )
         self._gathered: Final = Gathered(self._writable_by_runs(here.real))
+        self._refuse_own_imports()
         self._env: Final = _whole_environment(spec, ground, level)
         self._exposed: list[tuple[str, str]] = []
         self._home = os.path.join(ground.run_directory, "home")
@@ -154,6 +157,27 @@ class _Confined:
         if not self._places.why_no_workspace(here):
             found.append(here)
         return tuple(dict.fromkeys(found))
+
+    def _refuse_own_imports(self) -> None:
+        """See that no run writes what agentctl executes when it is started next.
+
+        Raises:
+            SpecError: it is told to import from where this run can write.
+        """
+        told = self._ground.environ.get("PYTHONPATH", "")
+        if not told or sys.flags.ignore_environment:
+            return
+        here = self._ground.here
+        writable = [os.path.realpath(os.path.join(here, path)) for path in self._spec.rw]
+        writable.append(self._workspace.path)
+        for entry in told.split(os.pathsep):
+            real = os.path.realpath(os.path.join(here, entry))
+            if any(is_beneath(real, path) for path in writable):
+                raise SpecError(
+                    f"agentctl itself imports from {_shown(entry) or '.'} (PYTHONPATH), which the "
+                    "run could write to",
+                    "unset PYTHONPATH; --env PYTHONPATH=... is for the run alone",
+                )
 
     def _own_choice(self, option: str, path: str, writable: tuple[str, ...]) -> str:
         """*path* in full.
@@ -250,7 +274,7 @@ class _Confined:
         if where.endswith(".py"):
             return [os.path.join(self._ground.here, where)]
         paths = (self._ground.here, *shared_view.entries(self._env.get("PYTHONPATH", "")))
-        return [found for path in paths for found in program.module_code(where, path)][:1]
+        return next(filter(None, (program.module_code(where, path) for path in paths)), [])
 
     # --- what it may write to ----------------------------------------------
 
@@ -289,8 +313,8 @@ class _Confined:
             self._gathered.show(full, option, Rank.NAMED, writable=writable, mapped=True)
 
     def _protected(self) -> None:
-        workspace = self._workspace.path
-        for name in protected.names(self._spec.unprotect):
+        workspace, unprotect = self._workspace.path, self._spec.unprotect
+        for name in protected.names(unprotect):
             path = os.path.join(workspace, name)
             if not os.path.lexists(path):
                 continue
@@ -298,11 +322,16 @@ class _Confined:
                 continue
             if name == protected.CONFIGURATION and not _configures_agentctl(path):
                 continue
-            if _leads_elsewhere(path):
-                self._exposed.append((name, "a link cannot be protected"))
-                continue
-            bind = Bind(os.fsencode(path), mapped=True)
-            self._gathered.put(Piece(bind, protected.reason(name), Rank.PROTECTED))
+            self._protect(name, protected.reason(name))
+        for name, why in protected.of_git(workspace, unprotect).items():
+            self._protect(name, why)
+
+    def _protect(self, name: str, why: str) -> None:
+        path = os.path.join(self._workspace.path, name)
+        if _leads_elsewhere(path):
+            self._exposed.append((name, "a link cannot be protected"))
+            return
+        self._gathered.put(Piece(Bind(os.fsencode(path), mapped=True), why, Rank.PROTECTED))
 
     # --- its own -----------------------------------------------------------
 
@@ -380,8 +409,5 @@ def _leads_elsewhere(path: str) -> bool:
 
 
 def _configures_agentctl(path: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return b"[tool.agentctl" in file.read(_CONFIG_BYTES)
-    except OSError:
-        return False
+    data = beginning(path, _CONFIG_BYTES + 1)
+    return data is not None and protected.has_settings(data)

@@ -31,7 +31,8 @@ _SHARED: Final = (
 class Places:
     """What is known of the caller's directories, as real paths.
 
-    ``homes``: the home directories of the caller.  ``home``: the one that programs are told.
+    ``homes``: the home directories of the caller, and of whoever became the caller by sudo.
+    ``home``: the one that programs are told.
     ``states``: where agentctl keeps runs, sockets and configuration, there or not.
     """
 
@@ -53,6 +54,8 @@ class Places:
             return "above a home directory"
         if path in _SHARED:
             return "a directory that programs share"
+        if _is_its_owners_home(path):
+            return "a home directory"
         for system in _SYSTEM:
             if is_beneath(path, system) and not any(lies_inside(path, s) for s in _SOURCES):
                 return "the system's"
@@ -69,10 +72,33 @@ def places(environ: Mapping[str, str]) -> Places:
     except KeyError:
         listed = ""
     told = environ.get("HOME", "")
-    homes = [os.path.realpath(home) for home in (told, listed) if home.startswith("/")]
+    all_of_them = (told, listed, _home_before_sudo(environ))
+    homes = [os.path.realpath(home) for home in all_of_them if home.startswith("/")]
     # A home of "/", that of many a service, is nobody's in particular.
     homes = [home for home in dict.fromkeys(homes) if home != "/"]
     return Places(tuple(homes), homes[0] if homes else "/", _states(environ))
+
+
+def _home_before_sudo(environ: Mapping[str, str]) -> str:
+    """The home directory of the person behind ``sudo``, which that sets HOME away from."""
+    uid = environ.get("SUDO_UID", "")
+    if os.geteuid() != 0 or not uid.isdecimal() or len(uid) > 10:
+        return ""
+    try:
+        return pwd.getpwuid(int(uid)).pw_dir
+    except (KeyError, OverflowError):
+        return ""
+
+
+def _is_its_owners_home(path: str) -> bool:
+    """Whether *path* is somebody's home directory: root comes into those of others, too."""
+    if os.geteuid() != 0:
+        return False
+    try:
+        home = pwd.getpwuid(os.stat(path).st_uid).pw_dir
+    except (OSError, KeyError):
+        return False
+    return home.startswith("/") and home != "/" and os.path.realpath(home) == path
 
 
 def _states(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -105,7 +131,8 @@ def refuse_broad(path: str, option: str, places_: Places) -> None:
             f"{option} {_shown(path)} is where agentctl keeps its state",
             "copy what is needed to somewhere else",
         )
-    if path == "/" or any(is_beneath(home, path) for home in places_.homes):
+    is_home = any(is_beneath(home, path) for home in places_.homes) or _is_its_owners_home(path)
+    if path == "/" or is_home:
         raise SpecError(
             f"{option} {_shown(path)} is too much: keys and passwords are in it",
             "name the directories that are needed",

@@ -2,11 +2,11 @@
 
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from agentctl_supervisor.policy.contents import beginning
 from agentctl_supervisor.policy.links import follow, is_beneath
 from agentctl_supervisor.policy.own_files import prefix_parts
 from agentctl_supervisor.policy.places import Places
@@ -121,9 +121,17 @@ def look_up(argv: Sequence[str], where: Surroundings) -> Program:
 
 
 def module_code(module: str, directory: str) -> list[str]:
-    """The file or package in *directory* that the top of *module* is imported from."""
+    """The file or package in *directory* that the top of *module* is imported from.
+
+    With a file comes what was compiled beside it: Python believes that, not the source.
+    """
     top = os.path.join(directory, module.partition(".")[0])
-    return [path for path in (top, f"{top}.py") if os.path.exists(path)][:1]
+    if os.path.exists(top):
+        return [top]
+    if not os.path.exists(f"{top}.py"):
+        return []
+    compiled = os.path.join(directory, "__pycache__")
+    return [f"{top}.py", *([compiled] if os.path.exists(compiled) else [])]
 
 
 def interpreter(path: str, where: Surroundings) -> Program:
@@ -198,12 +206,8 @@ def _hops(file: str, where: Surroundings) -> Iterator[str]:
 def _home_of_venv(prefix: str, where: Surroundings) -> list[str]:
     """Where the interpreter of the virtual environment *prefix* is installed: PEP 405."""
     config = os.path.join(prefix, "pyvenv.cfg")
-    try:
-        with open(config, "rb") as file:
-            text = file.read(_CONFIG_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return []
-    for line in text.splitlines():
+    text = beginning(config, _CONFIG_BYTES) or b""
+    for line in text.decode("utf-8", "replace").splitlines():
         key, _, value = line.partition("=")
         if key.strip().lower() == "home" and os.path.isabs(home := value.strip()):
             if not where.believes(config, os.path.dirname(home)):
@@ -214,13 +218,7 @@ def _home_of_venv(prefix: str, where: Surroundings) -> list[str]:
 
 def _interpreter_line(file: str) -> str:
     """The program that the ``#!`` line of *file* names, ``env``'s argument included."""
-    try:
-        if not stat.S_ISREG(os.stat(file).st_mode):
-            return ""
-        with open(file, "rb") as opened:
-            first = opened.read(_FIRST_BYTES)
-    except OSError:
-        return ""
+    first = beginning(file, _FIRST_BYTES) or b""
     if not first.startswith(b"#!"):
         return ""
     words = os.fsdecode(first[2:].partition(b"\n")[0]).split()

@@ -10,6 +10,10 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from agentctl_protocol.spec import SpecError
+from agentctl_supervisor.config import files
+from agentctl_supervisor.errors import UsageError
+from agentctl_supervisor.policy import git_names
+from agentctl_supervisor.policy.links import is_beneath
 
 PROTECTED: Final = {
     ".git": "as a file it says where git finds its hooks",
@@ -17,6 +21,7 @@ PROTECTED: Final = {
     ".git/config": "git executes what it names: pagers, filters, monitors",
     ".git/config.worktree": "git reads it as its config",
     ".git/commondir": "it says where git finds its hooks and config",
+    ".git/info/attributes": "it says which of the filters in its config git executes",
     ".gitmodules": "git fetches what it names",
     ".gitconfig": "git executes what it names",
     ".husky": "git hooks",
@@ -65,17 +70,39 @@ CONFIGURATION: Final = "pyproject.toml"
 
 def names(unprotect: Collection[str] = ()) -> tuple[str, ...]:
     """The protected names, without those that *unprotect* has, or has something above of."""
-    freed = tuple(name.strip("/") for name in unprotect)
-    return tuple(
-        name
-        for name in (*PROTECTED, CONFIGURATION)
-        if not any(name == free or name.startswith(f"{free}/") for free in freed)
-    )
+    return tuple(name for name in (*PROTECTED, CONFIGURATION) if not _is_freed(name, unprotect))
+
+
+def of_git(workspace: str, unprotect: Collection[str] = ()) -> dict[str, str]:
+    """What is protected of the repository in *workspace* besides, each with the reason."""
+    return {
+        name: why
+        for name, why in git_names.found(workspace).items()
+        if name not in PROTECTED and not _is_freed(name, unprotect)
+    }
+
+
+def _is_freed(name: str, unprotect: Iterable[str]) -> bool:
+    return any(is_beneath(name, free.strip("/")) for free in unprotect)
 
 
 def reason(name: str) -> str:
     """Why *name* is protected, in a few words."""
     return PROTECTED.get(name, "agentctl takes its settings from it")
+
+
+def has_settings(data: bytes) -> bool:
+    """Whether *data*, of `CONFIGURATION`, has settings for agentctl in it, however written.
+
+    What cannot be parsed may have them, once it can be.
+    """
+    if b"agentctl" not in data:
+        return False
+    try:
+        tool = files.parse(data.decode(), CONFIGURATION).get("tool")
+    except (UsageError, UnicodeDecodeError):
+        return True
+    return isinstance(tool, dict) and "agentctl" in tool
 
 
 def check(unprotect: Iterable[str]) -> None:
@@ -85,6 +112,8 @@ def check(unprotect: Iterable[str]) -> None:
         SpecError: one is not; with the one that was probably meant.
     """
     for name in unprotect:
+        if any(is_beneath(name.strip("/"), at) for at in (git_names.MODULES, git_names.WORKTREES)):
+            continue
         if len(names((name,))) == len(names()):
             from difflib import get_close_matches
 
