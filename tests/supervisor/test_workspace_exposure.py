@@ -32,7 +32,8 @@ def test_at_strict_what_was_there_is_protected(tmp_path: Path, root: int) -> Non
 
     assert strict.protected == {b".git/hooks", b".bashrc"}
     assert standard.protected == frozenset()
-    assert exposed(root, EVERYTHING, strict) == [b".git/config"]
+    assert exposed(root, _after_a_tick(), strict) == []
+    assert b".git/config" in exposed(root, EVERYTHING, strict)
     assert exposed(root, EVERYTHING, standard) == [b".bashrc", b".git/config", b".git/hooks"]
 
 
@@ -139,3 +140,33 @@ def _after_a_tick() -> int:
     while beginning().coarse_ns == made:
         pass
     return since_ns(beginning())
+
+
+def test_a_protected_name_that_somebody_exchanges_is_protected_no_more(
+    tmp_path: Path, root: int
+) -> None:
+    """Renaming over it, as git does with its config, takes the run's mount away."""
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+    (tmp_path / ".git/config").write_text("")
+    (tmp_path / ".vscode").mkdir()
+    names = names_now(os.fsencode(tmp_path), (), Sandbox.STRICT)
+    since = _after_a_tick()
+    # What others put into a directory says nothing: its mount is still there.
+    (tmp_path / ".vscode/tasks.json").write_text("")
+    assert exposed(root, since, names) == []
+
+    (tmp_path / ".git/config.lock").write_text("")
+    (tmp_path / ".git/config.lock").rename(tmp_path / ".git/config")
+    (tmp_path / ".git/hooks").rename(tmp_path / ".git/old")
+    (tmp_path / ".git/hooks").mkdir()
+
+    assert exposed(root, since, names) == [b".git/config", b".git/hooks"]
+
+
+def test_settings_that_a_run_adds_are_told_of(tmp_path: Path, root: int) -> None:
+    """To mention agentctl is not to configure it: such a file was not protected."""
+    (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["agentctl"]\n')
+    names = names_now(os.fsencode(tmp_path), (), Sandbox.STRICT)
+    since = _after_a_tick()
+    (tmp_path / "pyproject.toml").write_text("[tool.agentctl]\n")
+    assert exposed(root, since, names) == [b"pyproject.toml"]

@@ -31,17 +31,19 @@ class Names(NamedTuple):
 
     ``obeyed``: whatever is changed under these counts.  ``protected``: those that the run
     cannot change.  ``linked``: where a name is a link, or behind one, what it means in the
-    workspace; nothing is mounted on links, so that the run can change it.
+    workspace; nothing is mounted on links, so that the run can change it.  ``inodes``: of the
+    protected ones, which are protected for as long as they are these files.
     """
 
     obeyed: frozenset[bytes] = frozenset()
     protected: frozenset[bytes] = frozenset()
     linked: Mapping[bytes, bytes] = MappingProxyType({})
+    inodes: Mapping[bytes, int] = MappingProxyType({})
 
 
 def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
     """The names in the workspace *path* of a run at *level* which begins now."""
-    names = protected.names(unprotect)
+    names = (*protected.names(unprotect), *protected.of_git(os.fsdecode(path), unprotect))
     there: set[bytes] = set()
     linked: dict[bytes, bytes] = {}
     try:
@@ -63,15 +65,24 @@ def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
                     is_repository = name == b".git" and os.path.isdir(real)
                     if inside is not None and inside != b"." and not is_repository:
                         linked[inside] = name
-                case Kind.THERE if text != protected.CONFIGURATION or _has_settings(root):
+                case Kind.THERE if text != protected.CONFIGURATION or _is_protected(root):
                     there.add(name)
     finally:
         os.close(root)
+    kept = frozenset(there) if level is Sandbox.STRICT else frozenset()
     return Names(
         obeyed=frozenset(map(os.fsencode, names)) | linked.keys(),
-        protected=frozenset(there) if level is Sandbox.STRICT else frozenset(),
+        protected=kept,
         linked=linked,
+        inodes={name: inode for name in kept if (inode := _inode(path, name))},
     )
+
+
+def _inode(path: bytes, name: bytes) -> int:
+    try:
+        return os.lstat(os.path.join(path, name)).st_ino
+    except OSError:
+        return 0
 
 
 def exposed(root: int, since: int, names: Names, nested: Iterable[bytes] = ()) -> list[bytes]:
@@ -86,7 +97,25 @@ def exposed(root: int, since: int, names: Names, nested: Iterable[bytes] = ()) -
         if _is_touched(root, name, since)
         and (name != os.fsencode(protected.CONFIGURATION) or _has_settings(root))
     }
+    own |= {name for name in names.protected if _is_exchanged(root, name, since, names.inodes)}
     return [*sorted(own), *sorted(set(nested) - own - names.protected)]
+
+
+def _is_exchanged(root: int, name: bytes, since: int, inodes: Mapping[bytes, int]) -> bool:
+    """Whether a protected *name* is another file now, and so the run's to change.
+
+    No run can do that.  But when somebody outside renames something over it, as git does with
+    its config, or removes it, the kernel takes away what was mounted on it in the run.
+    """
+    try:
+        found = _found(root, name)
+    except OSError:
+        return False  # nothing is there
+    if stat.S_ISDIR(found.st_mode):
+        # What others put into it says nothing: the run still could not.
+        return found.st_ino != inodes.get(name, found.st_ino)
+    # The number alone does not do: that of a file that is gone is given to the next one.
+    return is_since(found.st_ctime_ns, since)
 
 
 def _is_touched(root: int, name: bytes, since: int) -> bool:
@@ -136,6 +165,12 @@ def _found(root: int, name: bytes) -> os.stat_result:
         return os.fstat(handle)
     finally:
         os.close(handle)
+
+
+def _is_protected(root: int) -> bool:
+    """Whether the project's file has settings of ours, as `policy.decision` finds out."""
+    data = read_small(root, os.fsencode(protected.CONFIGURATION), _MAX_SETTINGS)
+    return data is not None and protected.has_settings(data)
 
 
 def _has_settings(root: int) -> bool:
