@@ -149,8 +149,9 @@ STEPS: Final = (
         "Landlock",
         "surrender",
         _ALL,
-        "only the parts of the view, and only as they are meant; no signal to the outside",
-        "after the mounts, which it forbids; at standard it is the wall, at strict the second",
+        "writing only where that is meant, at standard reading too; no signal to the outside",
+        "after the mounts, which it forbids; at standard it is the wall, at strict a second one"
+        " for all but reading",
     ),
     Step(
         "seccomp",
