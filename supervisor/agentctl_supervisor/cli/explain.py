@@ -119,6 +119,10 @@ def _facts(it: Explanation) -> Iterator[tuple[str, str]]:
         yield from _confined(it)
     if it.limits:
         yield "limits", ", ".join(show_limit(limit) for limit in it.limits)
+    for rule in it.calls:
+        yield "calls", rule
+    if it.stop_when:
+        yield "ends when", it.stop_when
 
 
 def _confined(it: Explanation) -> Iterator[tuple[str, str]]:

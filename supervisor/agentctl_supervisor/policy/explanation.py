@@ -1,6 +1,7 @@
 """A policy as data, for people and for programs: what a run would get, and why."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -37,7 +38,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     ``protected``: names in the workspace that it cannot change; ``exposed``: those that are
     there and that it can, with the reason; ``missing``: those that are not there, and are
     told of if the run makes them.  ``environment``: names of variables that are the caller's;
-    ``environment_own``: those that are the run's.  ``origins``: where settings came from.
+    ``environment_own``: those that are the run's.  ``calls``: rules for the gate.
+    ``origins``: where settings came from.
     ``steps``: what is taken from the run, in order, as its keepers list it.
     """
 
@@ -62,6 +64,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     environment: tuple[str, ...] = ()
     environment_own: tuple[str, ...] = ()
     limits: tuple[Limit, ...] = ()
+    calls: tuple[str, ...] = ()
+    stop_when: str = ""
     origins: dict[str, str] = {}
     steps: tuple[Any, ...] = ()
 
@@ -110,9 +114,24 @@ def explain(
         environment=tuple(sorted(map(as_text, set(policy.env) - set(own)))),
         environment_own=own,
         limits=limits,
+        calls=tuple(_call_rules(spec)),
+        stop_when="" if spec.stop_when is None else str(spec.stop_when),
         origins=spec.origins,
         steps=steps,
     )
+
+
+def _call_rules(spec: RunSpec) -> Iterator[str]:
+    """What the gate is told about calls, one rule a line."""
+    for word, patterns in (
+        ("only", spec.allow),
+        ("never", spec.deny),
+        ("with approval", spec.approve),
+    ):
+        if patterns:
+            yield f"{word}: {', '.join(patterns)}"
+    for pattern, most in spec.calls_of.items():
+        yield f"at most {most}: {pattern}"
 
 
 def _shown(pieces: tuple[Piece, ...], *, writable: bool) -> tuple[Shown, ...]:
