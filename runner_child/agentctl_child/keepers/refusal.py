@@ -61,11 +61,40 @@ def why_no_namespace(error: OSError) -> str:
     return f"{known} ({said})" if known else said
 
 
-def refused_namespace(error: OSError) -> CannotStartError:
-    """A pid namespace was asked for and is not to be had."""
+def why_refused(name: str, error: OSError) -> str:
+    """Why the step ``name`` of `steps` failed, with what usually is behind the number."""
+    if name in _MAKING_NAMESPACES:
+        return why_no_namespace(error)
+    where = f" of {error.filename}" if error.filename else ""
+    said = f"{error.strerror}{where}"
+    match error.errno:
+        case errno.EPERM | errno.EACCES if name in _IN_NAMESPACES and os.geteuid() != 0:
+            known = "user namespaces give no rights here (AppArmor, on Ubuntu)"
+        case errno.EPERM | errno.EACCES:
+            known = "a filter or a security module around agentctl forbids it"
+        case errno.ENOSYS:
+            known = "this kernel does not have the call, or a filter around agentctl hides it"
+        case errno.ENOSPC if name in _IN_NAMESPACES:
+            known = "a limit is reached (sysctl fs.mount-max, user.max_*_namespaces)"
+        case _:
+            return said
+    return f"{known} ({said})"
+
+
+_MAKING_NAMESPACES: Final = frozenset({"namespaces", "identity"})
+_IN_NAMESPACES: Final = frozenset(
+    {
+        *("memory dumps", "loopback", "host name", "cgroup namespace", "private root"),
+        *("own /proc", "control groups"),
+    }
+)
+
+
+def refused_namespace(name: str, error: OSError) -> CannotStartError:
+    """A pid namespace was asked for and is not to be had, or is no good: step ``name`` failed."""
     return CannotStartError(
         "sandbox",
-        f"{NO_NAMESPACE}{why_no_namespace(error)}",
+        f"{NO_NAMESPACE}{why_refused(name, error)}",
         hint="AGENTCTL_CONTAINMENT=subreaper names the weaker fallback; see `agentctl doctor`.",
     )
 
@@ -73,7 +102,13 @@ def refused_namespace(error: OSError) -> CannotStartError:
 def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
     """A step of the confinement, by its name in `steps`, was refused by the kernel."""
     if level not in (Sandbox.STRICT, Sandbox.STANDARD):
-        return refused_namespace(error)
+        if name in _MAKING_NAMESPACES | _IN_NAMESPACES:
+            return refused_namespace(name, error)
+        return CannotStartError(
+            "sandbox",
+            f"the run's {name} cannot be set up: {why_refused(name, error)}",
+            hint="See `agentctl doctor`.",
+        )
     if name == "private root" and error.errno == errno.EPERM and "fsmount" in str(error):
         # In a user namespace the kernel mounts a new /proc only where the old one is whole.
         return CannotStartError(
@@ -84,7 +119,7 @@ def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
         )
     return CannotStartError(
         "sandbox",
-        f"the sandbox's {name} cannot be set up: {why_no_namespace(error)}",
+        f"the sandbox's {name} cannot be set up: {why_refused(name, error)}",
         hint=f"See `agentctl doctor`; or {_WEAKER[level]}.",
     )
 
