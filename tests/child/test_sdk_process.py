@@ -1,6 +1,7 @@
 """The agent's process: its start, its surroundings, its forks and its end."""
 
 import os
+import py_compile
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,21 @@ def test_module_target_is_found_on_the_paths_of_the_start_message(
     with agents.start("package.inner:main", paths=[str(tmp_path)]) as agent:
         assert agent.finish() == 0
         assert agent.value() == "package.inner"
+
+
+def test_a_file_is_what_stands_in_it(agents: ForkedAgents, tmp_path: Path) -> None:
+    """And not what an earlier run has put beside it as compiled: Python believes its header."""
+    file = tmp_path / "agent_here.py"
+    file.write_text("def main(): return 'forged'")
+    compiled = Path(py_compile.compile(str(file), doraise=True) or "")
+    before = file.stat()
+    file.write_text("def main(): return 'source'")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert file.stat().st_size == before.st_size
+    assert compiled.exists()
+    with agents.start(f"{file}:main") as agent:
+        assert agent.finish() == 0
+        assert agent.value() == "source"
 
 
 @pytest.mark.parametrize("name", ["protocol", "msgspec", "asyncio", "queue", "agent", "inputs"])

@@ -1,12 +1,14 @@
 """From ``module:function`` or ``path.py:function`` to a function and its arguments."""
 
 import difflib
+import errno
 import importlib
 import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any
 
@@ -75,7 +77,7 @@ def _load_file(path: str) -> ModuleType:
         raise TargetError("FileNotFoundError", f"no file {path}" + near)
     # Under its stem, and with its folder on sys.path: so that what it defines can be pickled.
     name = os.path.basename(full).removesuffix(".py").replace(".", "_")
-    spec = importlib.util.spec_from_file_location(name, full)
+    spec = importlib.util.spec_from_file_location(name, full, loader=_FromSource(name, full))
     if spec is None or spec.loader is None:
         raise TargetError("ImportError", f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
@@ -87,6 +89,17 @@ def _load_file(path: str) -> ModuleType:
         raise
     # A module may put another object in its own place, as import allows.
     return sys.modules.get(name, module)
+
+
+class _FromSource(SourceFileLoader):
+    """Loads what stands in the file, and not what was compiled of it.
+
+    A run may have left a ``.pyc`` beside it whose header fits: that is not what a person reads.
+    """
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        """None to be had: so a cached file is neither looked for nor written."""
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), path)
 
 
 def _load_module(name: str) -> ModuleType:
