@@ -32,7 +32,8 @@ MARKER_VARIABLE: Final = "AGENTCTL_TEST_MARKER"
 READY_VARIABLE: Final = "AGENTCTL_TEST_READY"
 SECONDS_VARIABLE: Final = "AGENTCTL_TEST_SECONDS"
 
-ORDINARY_UID: Final = 65534
+ORDINARY_UID: Final = 4242
+"""A plain user; not "nobody", as whom everybody appears in a user namespace without a map."""
 
 TOO_LONG_ARGUMENT: Final = "x" * (129 << 10)
 """One argument longer than Linux takes (MAX_ARG_STRLEN, 128 KiB): execve says E2BIG."""

@@ -41,7 +41,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import pytest
 
 import agentctl_protocol
-from agentctl_testkit import AGENTS, alive, as_nobody
+from agentctl_testkit import AGENTS, ORDINARY_UID, alive, as_nobody
 from agentctl_testkit_attack_plant import PLANTED_VARIABLE, Plant
 from agentctl_testkit_attack_table import NOT_SHOWN, Row, compare_or_write
 from agentctl_testkit_capabilities import Capability
@@ -159,7 +159,7 @@ class Caller:
         self.directory = directory
         self.token = token
         self.identity: dict[str, Any] = as_nobody() if installation else {}
-        self.uid = 65534 if installation else os.geteuid()
+        self.uid = ORDINARY_UID if installation else os.geteuid()
         self.attacks = installation.agents / "attacks" if installation else ATTACKS
         #: For attacks: one that everybody can run, if there is one.
         self.interpreter = (interpreter() if os.geteuid() == 0 else None) or sys.executable
@@ -345,7 +345,7 @@ class AttackRange:
                     installation = stack.enter_context(installed())
                     theirs = installation.directory / "attacked"
                     theirs.mkdir()
-                    os.chown(theirs, 65534, 65534)
+                    os.chown(theirs, ORDINARY_UID, ORDINARY_UID)
                     callers.append(Caller(USER, theirs, token, installation))
             else:
                 callers = [Caller(USER, directory, token)]

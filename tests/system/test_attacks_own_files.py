@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from agentctl_testkit import as_nobody
+from agentctl_testkit import ORDINARY_UID, as_nobody
 from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_ordinary import Installation, installed
 
@@ -30,7 +30,7 @@ def installation() -> Iterator[Installation]:
 @pytest.fixture(params=["root", "user"])
 def caller(request: pytest.FixtureRequest, installation: Installation) -> dict[str, Any]:
     """Arguments for subprocess; all of the installation is the caller's."""
-    uid = 0 if request.param == "root" else 65534
+    uid = 0 if request.param == "root" else ORDINARY_UID
     for directory, _, names in os.walk(installation.directory):
         for path in (directory, *(os.path.join(directory, name) for name in names)):
             os.chown(path, uid, uid, follow_symlinks=False)

@@ -19,6 +19,7 @@ from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung, Sand
 from agentctl_supervisor.client import Client
 from agentctl_testkit import (
     MARKER_VARIABLE,
+    ORDINARY_UID,
     READY_VARIABLE,
     REPOSITORY,
     SECONDS_VARIABLE,
@@ -206,7 +207,7 @@ def _ground(caller: str, installation: Installation | None, tmp_path: Path) -> I
     assert installation is not None
     directory = installation.directory / secrets.token_hex(4)
     directory.mkdir()
-    os.chown(directory, 65534, 65534)
+    os.chown(directory, ORDINARY_UID, ORDINARY_UID)
     home = OrdinaryHome(installation, installation.directory / secrets.token_hex(4))
     with RollCall(directory) as roll_call:
         yield Ground(home, roll_call, installation.directory / "checkout")
