@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.config import files
 from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.policy import git_names
 from agentctl_supervisor.policy.links import is_beneath
@@ -98,6 +97,9 @@ def has_settings(data: bytes) -> bool:
     """
     if b"agentctl" not in data:
         return False
+    # Most runs are in a project that has none.
+    from agentctl_supervisor.config import files
+
     try:
         tool = files.parse(data.decode(), CONFIGURATION).get("tool")
     except (UsageError, UnicodeDecodeError):
