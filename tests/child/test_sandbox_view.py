@@ -362,6 +362,27 @@ def test_a_function_runs(caller: Caller, interpreter: str) -> None:
     assert (caller.directory / "written").stat().st_uid == caller.uid
 
 
+def test_init_can_tell_how_the_agent_ended(caller: Caller) -> None:
+    """It is of one uid with it, which could leave it no descriptors, no time and no hurry."""
+    program = (
+        "import os, resource as r, sys\n"
+        "for act in (\n"
+        "    lambda: r.prlimit(1, r.RLIMIT_NOFILE, (0, 0)),\n"
+        "    lambda: r.prlimit(1, r.RLIMIT_CPU, (0, 0)),\n"
+        "    lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)),\n"
+        "    lambda: os.setpriority(os.PRIO_PROCESS, 1, 19),\n"
+        "    lambda: os.setpriority(os.PRIO_USER, 0, 19),\n"
+        "):\n"
+        "    try:\n"
+        "        act()\n"
+        "    except OSError:\n"
+        "        continue\n"
+        "    sys.exit(1)\n"
+        "sys.exit(42)\n"
+    )
+    assert caller.launch(caller.python, "-I", "-S", "-c", program).exited().code == 42
+
+
 def test_the_wardens_death_ends_the_run(caller: Caller, marker: str) -> None:
     """A stopped init can watch nobody; its parent-death signal was armed again after the uid."""
     run = caller.launch("sleep", "1000", env={"AGENTCTL_TEST_MARKER": marker})

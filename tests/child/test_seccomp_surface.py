@@ -306,6 +306,22 @@ CASES: Final = (
     Case(OLD_KERNEL, "openat", (-1, "/dev/null", os.O_TRUNC | os.O_RDWR, 0), 0),
     Case(OLD_KERNEL, "openat", (-1, "/dev/null", os.O_CREAT, 0), 0),
     Case(STANDARD, "openat", (-1, "/dev/null", os.O_TRUNC, 0), 0),
+    # With arguments that the kernel refuses, or that change nothing.
+    *(
+        Case(STRICT, call, (*who, *more), answer)
+        for call, before, more in (
+            ("prlimit64", (), (99, 0, 0)),
+            ("sched_setparam", (), (NOWHERE,)),
+            ("sched_setscheduler", (), (99, NOWHERE)),
+            ("sched_setattr", (), (NOWHERE, 0)),
+            ("sched_setaffinity", (), (8, NOWHERE)),
+            ("setpriority", (0,), (0,)),
+            ("ioprio_set", (1,), (0xFFFF,)),
+        )
+        for who, answer in (((*before, 1), errno.EPERM), ((*before, NOBODY), 0))
+    ),
+    Case(STRICT, "setpriority", (2, NOBODY, 0), errno.EPERM),
+    Case(STRICT, "ioprio_set", (3, NOBODY, 0xFFFF), errno.EPERM),
     # Left open on purpose.
     Case(STRICT, "ptrace", (0x4206, NOBODY, 0, 0), 0),
     Case(STRICT, "process_vm_readv", (NOBODY, 0, 0, 0, 0, 0), 0),

@@ -170,6 +170,41 @@ _ATTACK_SURFACE: Final = (
         (Condition(1, _TERMINAL),),
     ),
 )
+#: Pid 1 is the run's init, or the machine's.  It survives these, being of one uid with the run,
+#: but then it ends without a word of how the agent did, or is in no hurry to.
+_INIT: Final = (
+    Rule(
+        "prlimit64",
+        errno.EPERM,
+        "without descriptors or time, init cannot tell how the agent ended",
+        "pid 1",
+        (Condition(0, (1,)),),
+    ),
+    *(
+        Rule(call, errno.EPERM, "init must run to end a run", "pid 1", (Condition(0, (1,)),))
+        for call in ("sched_setparam", "sched_setscheduler", "sched_setattr", "sched_setaffinity")
+    ),
+    *(
+        rule
+        for call, process, user in (("setpriority", 0, 2), ("ioprio_set", 1, 3))
+        for rule in (
+            Rule(
+                call,
+                errno.EPERM,
+                "init must run to end a run",
+                "pid 1",
+                (Condition(0, (process,)), Condition(1, (1,))),
+            ),
+            Rule(
+                call,
+                errno.EPERM,
+                "init must run to end a run, and is of one uid with it",
+                "all processes of a uid",
+                (Condition(0, (user,)),),
+            ),
+        )
+    ),
+)
 #: What a run makes in its workspace belongs to the caller on the host, who may be root; nosuid
 #: on the run's own mount says nothing there.  That open(2) can set the bits, too, is harmless:
 #: the file is empty, and whoever writes to it without privileges takes them away.
@@ -379,7 +414,8 @@ def rules(
     ``user_namespaces``: new namespaces may be made, and entered.
     ``truncation``: False where `landlock.restrict` does not cover truncate(2) (ABI < 3).
     """
-    rows = [*_CLONE3, *_MOUNTS, *_MACHINE, *_ATTACK_SURFACE, *_SETUID_FILES, _PAIRS, _FAMILIES]
+    rows = [*_CLONE3, *_MOUNTS, *_MACHINE, *_ATTACK_SURFACE, *_INIT, *_SETUID_FILES]
+    rows += [_PAIRS, _FAMILIES]
     if not user_namespaces:
         rows += _NAMESPACES
     if not unix_sockets:
