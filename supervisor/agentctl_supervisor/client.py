@@ -162,14 +162,15 @@ class Client:
             SupervisorStuckError, SupervisorGoneError: nobody answers for the run.
         """
         directory = self.directory(ref)
-        return _order(directory, VerdictRequest(directory.id, call, granted=True))
+        return _order(directory, VerdictRequest(directory.id, _sendable(call), granted=True))
 
     def deny(self, ref: str, call: str, *, reason: str = "") -> str:
         """Refuses call *call* of run *ref*; the agent is told the reason.  Else like `approve`."""
         directory = self.directory(ref)
-        return _order(
-            directory, VerdictRequest(directory.id, call, granted=False, why=_sendable(reason))
+        request = VerdictRequest(
+            directory.id, _sendable(call), granted=False, why=_sendable(reason)
         )
+        return _order(directory, request)
 
     def signal(self, ref: str) -> str:
         """Fires the ``external()`` termination condition of run *ref*.  Else like `approve`."""
@@ -298,9 +299,9 @@ class _SupervisorLeftError(Exception):
     """The supervisor cannot, or does not, finish what it was asked."""
 
 
-def _sendable(reason: str) -> str:
-    """*reason* as UTF-8 can say it: an argument may hold bytes that are none."""
-    return reason.encode("utf-8", "backslashreplace").decode()[:4096]
+def _sendable(text: str) -> str:
+    """*text* as UTF-8 can say it: an argument may hold bytes that are none."""
+    return text.encode("utf-8", "backslashreplace").decode()[:4096]
 
 
 def answers(path: str) -> bool:

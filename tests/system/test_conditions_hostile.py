@@ -72,6 +72,19 @@ async def test_a_text_in_pieces_is_one_text(
     assert bool(report.conditions) == found
 
 
+async def test_what_is_written_to_stdout_is_nobodys_text(
+    supervisor: Supervisor, streams: str
+) -> None:
+    """A tool may print what it likes."""
+    run = await supervisor.start(RunSpec(target=streams, input=[], stop_when='text("said")'))
+    with trio.fail_after(20):
+        async for record in run.events():
+            if "said" in repr(record.body):
+                break
+        report = await run.kill()
+    assert (report.result, report.conditions) == (Result.STOPPED, ())
+
+
 async def test_a_signal_before_the_start_counts_from_the_start(
     supervisor: Supervisor, streams: str
 ) -> None:

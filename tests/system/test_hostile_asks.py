@@ -372,3 +372,18 @@ def test_what_is_shown_of_a_waiting_call_is_all_or_says_that_it_is_not(
     assert home.run("deny", "x").code == 0
     _, err = process.communicate(timeout=20)
     assert b"(3,015 characters)" in err
+
+
+@pytest.mark.parametrize("call", ["\udcff\udcfe", "x" * 5000, ""])
+def test_a_call_that_cannot_be_is_said_in_one_line(
+    home: AgentctlHome, outside: Foregrounds, call: str
+) -> None:
+    """Bytes that are no text, more than any id has, and nothing: no such call waits."""
+    tester = f"{AGENTS}/rule_tester.py:main"
+    process = outside.start("--name", "x", "--approve", "*", "--input", "[" + _CALL + "]", tester)
+    wait_for_a_call(home, "x")
+    refused = home.run("approve", "x", call)
+    assert refused.code == 1
+    assert refused.err.startswith("error: no call ")
+    assert home.run("approve", "--all", "x").code == 0
+    assert process.communicate(timeout=20)[0] == b'["ok"]\n'
