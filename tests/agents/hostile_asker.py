@@ -3,7 +3,8 @@
 ``after_the_end`` goes on asking from a thread once its function has returned;
 ``borrowed_connection`` decides on its own call over a connection that a dead process made.
 As programs: ``own_verdict`` sends itself a verdict; ``flood N`` asks for N calls and waits for
-none; ``same_id`` asks again by the id that waits; ``call_named ID`` asks by an id of its choice.
+none; ``same_id`` asks again by the id that waits; ``after_the_result`` asks when it has said its
+result; ``call_named ID`` asks by an id of its choice.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from agentctl_child import run
 from agentctl_protocol.channel import agent_end
 from agentctl_protocol.control import VerdictRequest
 from agentctl_protocol.framing import frame
-from agentctl_protocol.messages import Ask, Hello, Ready
+from agentctl_protocol.messages import Ask, Hello, Ready, ResultMessage
 
 
 def after_the_end() -> str:
@@ -109,6 +110,15 @@ def same_id() -> None:
     sock.sendall(_asks(channel, "1", "1"))
     print(_verdicts(sock, 1), flush=True)
     print(_verdicts(sock, 1), flush=True)
+
+
+def after_the_result() -> None:
+    """It asks once before its result, which waits, and once after it."""
+    sock, channel = _channel()
+    sock.sendall(_asks(channel, "before") + channel.send(ResultMessage()))
+    sock.sendall(_asks(channel, "after", name="other"))
+    print(_verdicts(sock, 2), flush=True)
+    threading.Event().wait()
 
 
 def call_named() -> None:

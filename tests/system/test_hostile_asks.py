@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from agentctl_protocol.messages import Events
-from agentctl_protocol.records import Record, Stop, VerdictRecord, Waiting
+from agentctl_protocol.records import Output, Record, Stop, VerdictRecord, Waiting
 from agentctl_protocol.vocabulary import Reason, Result, State
 from agentctl_supervisor import RunSpec, Supervisor
 from agentctl_supervisor.client import Client
@@ -62,6 +62,21 @@ async def test_who_asks_after_the_end_is_refused(supervisor: Supervisor, tmp_pat
     # What was granted before is in the report, and nothing that the thread made later.
     granted = [one for one in body[:at] if isinstance(one, VerdictRecord)]
     assert len(report.calls) == len([one for one in granted if one.verdict == "granted"])
+
+
+async def test_the_gate_closes_with_the_result(supervisor: Supervisor) -> None:
+    """While the process lives on: what waits is refused, and so is what is asked for later."""
+    run = await supervisor.start(program("after_the_result", approve=["shell"]))
+    with trio.fail_after(20):
+        async for record in run.events():
+            if isinstance(record.body, Output):
+                break
+        await run.kill()
+    verdicts = [one for one in await bodies(run) if isinstance(one, VerdictRecord)]
+    assert [(one.call, one.why) for one in verdicts] == [
+        ("before", "the agent has ended"),
+        ("after", "the agent has ended"),
+    ]
 
 
 async def test_an_ask_that_waits_when_the_agent_ends_is_refused(
