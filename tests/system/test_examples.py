@@ -93,7 +93,7 @@ def test_a_stopped_research_agent_has_saved_its_work(home: AgentctlHome, marker:
     assert (report["result"], report["processes"]["survivors"]) == ("stopped", 0)
     assert [(rung["step"], rung["answered"]) for rung in report["ladder"]] == [("asked", "yes")]
     assert report["calls"][-1]["outcome"] == "cancelled"
-    assert report["usage"]["stub-1"]["quality"] == "partial"
+    assert report["usage"]["stub-1"]["quality"] in ("partial", "estimated")
     roles = [message["role"] for message in report["checkpoint"]]
     assert roles[:3] == ["user", "assistant", "tool"]
     assert roles[-1] == "tool", "half an answer was saved as a whole one"

@@ -219,7 +219,7 @@ lines'""",
 def test_a_flood_of_files_is_bounded(caller: Sandboxed) -> None:
     """Twenty thousand names are counted and not kept; the end does not wait for them."""
     done = caller.shell(
-        "python3 -S -c 'for n in range(20000): open(str(n), \"w\").close()'", "--name", "x"
+        "/usr/bin/python3 -S -c 'for n in range(20000): open(str(n), \"w\").close()'", "--name", "x"
     )
     assert done.code == 0, done.err
     told = shown(caller)["workspace"]

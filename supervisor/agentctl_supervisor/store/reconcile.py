@@ -47,16 +47,16 @@ from agentctl_protocol.records import (
 from agentctl_protocol.report import (
     FiredCondition,
     LadderStep,
-    Limit,
     LogSummary,
     Processes,
     Report,
     WaitingCall,
 )
-from agentctl_protocol.spec import DEFAULT_OUTPUT_BYTES, RunSpec
+from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import NIL
 from agentctl_protocol.vocabulary import Network, Result, Sandbox, State
 from agentctl_supervisor.store.call_history import CallHistory, CutCall, open_or_note
+from agentctl_supervisor.store.limits_in_force import limits_of
 from agentctl_supervisor.store.outcome import Decisive, Facts, Outcome, outcome, settles
 from agentctl_supervisor.store.usage import UsageTotals
 from agentctl_supervisor.store.workspace_history import WorkspaceHistory
@@ -271,7 +271,7 @@ class Fold:
             layers=self._started.layers if self._started else (),
             workspace=self._workspace.workspace(over=over, started=self.started),
             origins=self.spec.origins,
-            limits=_limits(self.spec),
+            limits=limits_of(self.spec),
             output_bytes=self._output_bytes,
             dropped_bytes=end.dropped_bytes,
             cpu_s=exit_.cpu_s if exit_ else None,
@@ -495,20 +495,3 @@ def _error_text(error: ErrorMessage) -> str:
     text = error.traceback or (f"{error.kind}: {error.text}" if error.text else error.kind)
     # The end of a traceback says what happened.
     return text[-MAX_ERROR:]
-
-
-def _limits(spec: RunSpec) -> tuple[Limit, ...]:
-    limits = []
-    if spec.time_s is not None:
-        limits.append(Limit("time", spec.time_s, spec.origins.get("time", "spec")))
-    if spec.output_bytes is not None:
-        default = "default" if spec.output_bytes == DEFAULT_OUTPUT_BYTES else "spec"
-        limits.append(
-            Limit("output", float(spec.output_bytes), spec.origins.get("output", default))
-        )
-    limits += [
-        Limit(name, float(most), spec.origins.get(name, "spec"))
-        for name, most in (("calls", spec.calls), ("tokens", spec.tokens))
-        if most is not None
-    ]
-    return tuple(limits)
