@@ -59,6 +59,8 @@ PROTECTED: Final = {
     "AGENTS.md": "coding agents follow it",
     "CLAUDE.md": "coding agents follow it",
     "GEMINI.md": "coding agents follow it",
+    "sitecustomize.py": "Python executes it whenever it starts, where the directory is searched",
+    "usercustomize.py": "Python executes it whenever it starts, where the directory is searched",
     "agentctl.toml": "agentctl takes its settings from it",
 }
 """The names, relative to the workspace, each with the reason."""
