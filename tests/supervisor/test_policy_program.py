@@ -1,6 +1,5 @@
 """What a program needs is found from its links, its first line and its installation."""
 
-import os
 import stat
 from pathlib import Path
 
@@ -71,17 +70,6 @@ def test_env_in_the_first_line_is_looked_up(root: Path) -> None:
     node = _executable(root / "node/bin/node")
     script = _executable(root / "agent.js", "#!/usr/bin/env -S node --flag\n")
     assert str(root / "node") in _found(str(script), path=str(node.parent)).needs
-
-
-def test_a_home_directory_is_no_installation() -> None:
-    """~/bin/tool does not show the whole of ~, nor ~/.local/bin/tool all of ~/.local."""
-    home = _PLACES.homes[0]
-    from agentctl_supervisor.policy.own_files import prefix_parts
-
-    for prefix in ("/", "/home", home, f"{home}/.local"):
-        assert prefix not in prefix_parts(prefix, _PLACES)
-        assert os.path.join(prefix, "lib") in prefix_parts(prefix, _PLACES)
-    assert prefix_parts(f"{home}/tool", _PLACES) == [f"{home}/tool"]
 
 
 @pytest.mark.parametrize(

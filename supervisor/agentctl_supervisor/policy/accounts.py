@@ -35,7 +35,9 @@ def group(gid: int, name: str) -> bytes:
     return os.fsencode("\n".join(lines.values()) + "\n")
 
 
-HOSTS: Final = b"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+HOSTS: Final = b"127.0.0.1\tlocalhost agentctl\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+"""An ``/etc/hosts`` (hosts(5)) with what the run's machine is called: many programs look up the
+name of the machine that they are on, and end, or wait, if nobody knows it."""
 
 
 def _field(text: str) -> str:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
 
+from agentctl_supervisor.policy.installations import prefix_parts
 from agentctl_supervisor.policy.links import is_beneath
 from agentctl_supervisor.policy.places import Places
 
 _PACKAGES: Final = ("agentctl_protocol", "agentctl_child", "agentctl_supervisor", "msgspec")
-_OF_PREFIX: Final = ("bin", "lib", "lib64", "libexec", "include")
 _INSTALLED: Final = ("/usr", "/lib", "/bin")
 
 
@@ -49,14 +49,6 @@ def _interpreter(places: Places) -> Iterator[OwnFile]:
     for prefix in dict.fromkeys(prefixes):
         for path in prefix_parts(prefix, places):
             yield OwnFile(path, "the interpreter")
-
-
-def prefix_parts(prefix: str, places: Places) -> list[str]:
-    """What to show of the installation *prefix*: all of it, unless it holds more than that."""
-    real = os.path.realpath(prefix)
-    if places.is_broad(real) or any(real == os.path.join(h, ".local") for h in places.homes):
-        return [os.path.join(prefix, name) for name in _OF_PREFIX]
-    return [prefix]
 
 
 def _packages() -> Iterator[OwnFile]:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from agentctl_supervisor.policy.contents import beginning
+from agentctl_supervisor.policy.installations import BIN, is_installation, prefix_parts
 from agentctl_supervisor.policy.links import follow, is_beneath
-from agentctl_supervisor.policy.own_files import prefix_parts
 from agentctl_supervisor.policy.places import Places
 
-_BIN: Final = frozenset({"bin", "sbin", "shims"})
-_SYSTEM: Final = ("/usr", "/opt", "/bin", "/lib", "/nix/store", "/gnu/store")
 _FIRST_BYTES: Final = 512
 _CONFIG_BYTES: Final = 1 << 16
 _MOST_HOPS: Final = 16
@@ -78,26 +76,6 @@ class Surroundings:
         return any(is_beneath(real, directory) for directory in self.writable)
 
 
-def is_installation(prefix: str) -> bool:
-    """Whether *prefix* is the system's, or holds Python, Node or a virtual environment."""
-    real = os.path.realpath(prefix)
-    if any(is_beneath(real, system) for system in _SYSTEM):
-        return True
-    libraries = os.path.join(real, "lib")
-    try:
-        names = os.listdir(libraries)
-    except OSError:
-        return False
-    return any(
-        os.path.isfile(os.path.join(libraries, name, "os.py"))
-        for name in names
-        if name.startswith(("python", "pypy"))
-    ) or any(
-        os.path.isfile(os.path.join(real, marker))
-        for marker in ("lib/node_modules/npm/package.json", "pyvenv.cfg")
-    )
-
-
 def look_up(argv: Sequence[str], where: Surroundings) -> Program:
     """What *argv* runs."""
     words = list(argv)
@@ -113,7 +91,7 @@ def look_up(argv: Sequence[str], where: Surroundings) -> Program:
         words[at] = _meant(words[at], here, there)
         if os.path.isfile(script := os.path.join(there, words[at])):
             code.append(script)
-            if os.path.basename(os.path.dirname(os.path.abspath(script))) in _BIN:
+            if os.path.basename(os.path.dirname(os.path.abspath(script))) in BIN:
                 needs += _prefixes(os.path.abspath(script), where)
     elif module := _module(words):
         code += module_code(module, there)
@@ -177,7 +155,7 @@ def _prefixes(file: str, where: Surroundings) -> list[str]:
     needs: list[str] = []
     for hop in _hops(file, where):
         parent = os.path.dirname(hop)
-        if os.path.basename(parent) not in _BIN:
+        if os.path.basename(parent) not in BIN:
             continue
         needs.append(parent)
         prefix = os.path.dirname(parent)

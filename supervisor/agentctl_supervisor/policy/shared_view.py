@@ -12,6 +12,7 @@ from typing import Final
 from agentctl_protocol.spawning import Cover
 from agentctl_protocol.vocabulary import Network
 from agentctl_supervisor.policy import system_view
+from agentctl_supervisor.policy.installations import beside
 from agentctl_supervisor.policy.links import is_beneath
 from agentctl_supervisor.policy.own_files import OwnFile, own_files
 from agentctl_supervisor.policy.places import Places
@@ -80,8 +81,13 @@ def _searched(
             real = os.path.realpath(entry)
             if places.is_broad(real) or not os.access(real, os.R_OK | os.X_OK):
                 continue
-            if not any(is_beneath(real, state) for state in places.states):
-                gathered.show(entry, name, Rank.SEEN, optional=True)
+            if any(is_beneath(real, state) for state in places.states):
+                continue
+            gathered.show(entry, name, Rank.SEEN, optional=True)
+            # Where runs can write, whatever looks like an installation may be their doing.
+            if name == "PATH" and not any(is_beneath(real, path) for path in writable):
+                for needed in beside(entry, places):
+                    gathered.show(needed, "beside what is on PATH", Rank.SEEN, optional=True)
     return gathered.all()
 
 

@@ -7,6 +7,9 @@ from typing import Final
 
 _DIRECTORIES: Final = ("/usr", "/opt", "/nix/store", "/gnu/store", "/run/current-system")
 _TOP: Final = ("bin", "sbin", "lib", "lib*")
+_PROCESSORS: Final = "/sys/devices/system/cpu"
+"""How many there are, and their caches: PyTorch, ONNX, hwloc and lscpu complain or fail without.
+/proc/cpuinfo says as much; the rest of /sys describes the machine, and stays away."""
 
 _ETC: Final = (
     *("alternatives", "fonts", "java-*", "perl", "profile", "python3.*", "timezone", "localtime"),
@@ -24,7 +27,7 @@ HOSTS: Final = "/etc/hosts"
 
 def system_paths() -> Iterator[str]:
     """The directories, as they are called here: links and all."""
-    for path in _DIRECTORIES:
+    for path in (*_DIRECTORIES, _PROCESSORS):
         if os.path.isdir(path):
             yield path
     for name in sorted(os.listdir("/")):
