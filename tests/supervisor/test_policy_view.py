@@ -149,3 +149,21 @@ def test_a_link_that_a_run_may_have_made_opens_nothing(tmp_path: Path) -> None:
         gathered.show(str(real / name), "", Rank.CODE)
     binds = [part.path for part in private_root(gathered).parts if isinstance(part, Bind)]
     assert binds == [os.fsencode(real / "secret"), os.fsencode(real / "workspace/code")]
+
+
+def test_what_is_named_writable_is_writable_whole() -> None:
+    """``--rw venv`` opens venv/bin, which is on PATH; not the agent's code, nor what is ours."""
+    parts = _parts(
+        (_bind("/w", writable=True), Rank.WORKSPACE),
+        (_bind("/w/venv", writable=True), Rank.NAMED),
+        (_bind("/w/venv/bin"), Rank.SEEN),
+        (_bind("/w/venv/agent.py"), Rank.CODE),
+        (_bind("/w/venv/ours"), Rank.KEPT),
+        (_bind("/w/venv/shown"), Rank.NAMED),
+        (_bind("/w/venv/shown/bin"), Rank.SEEN),
+        (_bind("/w/other/bin"), Rank.SEEN),
+    )
+    read_only = [part.path for part in parts if isinstance(part, Bind) and not part.writable]
+    assert read_only == [
+        *(b"/w/other/bin", b"/w/venv/agent.py", b"/w/venv/ours", b"/w/venv/shown"),
+    ]

@@ -123,7 +123,8 @@ class Gathered:
 
 def private_root(gathered: Gathered) -> View:
     """The view at strict: a root made of nothing but the parts."""
-    return View(tuple(_with_pins(_without_seen(_sorted(gathered.pieces.values())))))
+    pieces = _without_opened(_sorted(gathered.pieces.values()))
+    return View(tuple(_with_pins(_without_seen(pieces))))
 
 
 def as_it_is(gathered: Gathered) -> View:
@@ -160,6 +161,20 @@ def _nested(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, list[Piece]]]:
             around.pop()
         yield piece, list(around)
         around.append(piece)
+
+
+def _without_opened(pieces: list[Piece]) -> list[Piece]:
+    """Without what ``--rw`` opens: a virtual environment, say, to install something into it.
+
+    It opens neither the agent's code nor what is protected or ours.
+    """
+    kept: list[Piece] = []
+    for piece, around in _nested(pieces):
+        chosen = next((outer for outer in reversed(around) if outer.rank >= Rank.WORKSPACE), None)
+        opened = chosen is not None and chosen.rank is Rank.NAMED and chosen.writable
+        if not (opened and piece.rank is Rank.SEEN):
+            kept.append(piece)
+    return kept
 
 
 def _without_seen(pieces: list[Piece]) -> list[Piece]:
