@@ -172,7 +172,7 @@ class Caller:
         self.agentctl = Path(package, "spec.py")
         if installation:
             (self.agentctl,) = installation.directory.rglob("agentctl_protocol/spec.py")
-        self._python = installation.python if installation else sys.executable
+        self.python = installation.python if installation else sys.executable
         self._servers: dict[str, _Server] = {}
         self._stack = contextlib.ExitStack()
 
@@ -199,7 +199,7 @@ class Caller:
             home = self.directory / f"home-{level}"
             self._servers[level] = self._stack.enter_context(
                 _Server(
-                    self._python,
+                    self.python,
                     home,
                     {**self.environment, "AGENTCTL_CONTAINMENT": _CONTAINMENT[level]},
                     self.identity,

@@ -9,7 +9,9 @@ import ctypes
 import enum
 import functools
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -37,6 +39,16 @@ class Capability(enum.StrEnum):
     YAMA_OFF = "freedom to ptrace siblings"
     ORDINARY_PYTHON = "interpreter of this version that an ordinary user can run, or no root"
     NODE = "Node.js 18 or newer"
+    NPM = "npm"
+    BUILD_TOOLS = "C compiler and make"
+    PERL = "Perl with its standard modules"
+    JAVA = "Java with a compiler"
+    PROCPS = "ps, top and free"
+    CURL = "curl"
+    SQLITE_SHELL = "SQLite shell"
+    ZIP = "zip and unzip"
+    STRACE = "strace"
+    ENSUREPIP = "pip for virtual environments"
 
     @property
     def here(self) -> bool:
@@ -130,6 +142,28 @@ def _node() -> bool:
     return int(told.stdout.removeprefix("v").partition(".")[0]) >= 18
 
 
+def _programs(*names: str) -> Callable[[], bool]:
+    return lambda: all(shutil.which(name) for name in names)
+
+
+def _succeeds(*argv: str) -> Callable[[], bool]:
+    def probe() -> bool:
+        try:
+            subprocess.run(argv, capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return False
+        return True
+
+    return probe
+
+
+def _ensurepip() -> bool:
+    from agentctl_testkit_ordinary import interpreter
+
+    python = (interpreter() if os.geteuid() == 0 else None) or sys.executable
+    return _succeeds(python, "-I", "-c", "import ensurepip, venv")()
+
+
 _PROBES: Final[dict[Capability, Callable[[], bool]]] = {
     Capability.ROOT: lambda: os.geteuid() == 0,
     Capability.ORDINARY_USER: lambda: os.geteuid() != 0,
@@ -140,4 +174,14 @@ _PROBES: Final[dict[Capability, Callable[[], bool]]] = {
     Capability.YAMA_OFF: _yama_off,
     Capability.ORDINARY_PYTHON: _ordinary_python,
     Capability.NODE: _node,
+    Capability.NPM: _programs("npm"),
+    Capability.BUILD_TOOLS: _programs("cc", "make", "ar"),
+    Capability.PERL: _succeeds("perl", "-MIO::Socket::INET", "-MFile::Temp", "-e", "1"),
+    Capability.JAVA: _programs("java", "javac"),
+    Capability.PROCPS: _programs("ps", "top", "free", "pgrep"),
+    Capability.CURL: _programs("curl"),
+    Capability.SQLITE_SHELL: _programs("sqlite3"),
+    Capability.ZIP: _programs("zip", "unzip"),
+    Capability.STRACE: _programs("strace"),
+    Capability.ENSUREPIP: _ensurepip,
 }
