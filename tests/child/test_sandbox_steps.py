@@ -30,6 +30,8 @@ OF_ALL = {
     "fsmount": 5,
     "move_mount": 12,
     "mkdir": 6,
+    "open": 6,
+    "symlink": 5,
     "write": 1,
     "fchdir": 1,
     "pivot_root": 1,

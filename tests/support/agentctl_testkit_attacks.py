@@ -36,7 +36,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import IO, Any, Final, Literal, Self, TypeAlias
 
 import pytest
 
@@ -173,7 +173,7 @@ class Caller:
         if installation:
             (self.agentctl,) = installation.directory.rglob("agentctl_protocol/spec.py")
         self.python = installation.python if installation else sys.executable
-        self._servers: dict[str, _Server] = {}
+        self._servers: dict[str, Server] = {}
         self._stack = contextlib.ExitStack()
 
     def argv(self, probe: Probe, facts: Mapping[str, Any]) -> tuple[str, ...]:
@@ -193,12 +193,12 @@ class Caller:
             **self.identity,
         )
 
-    def server(self, level: str) -> "_Server":
+    def server(self, level: str) -> "Server":
         """The supervisor of all its runs at *level*."""
         if level not in self._servers:
             home = self.directory / f"home-{level}"
             self._servers[level] = self._stack.enter_context(
-                _Server(
+                Server(
                     self.python,
                     home,
                     {**self.environment, "AGENTCTL_CONTAINMENT": _CONTAINMENT[level]},
@@ -263,11 +263,16 @@ class Caller:
         self._stack.close()
 
 
-class _Server:
-    """`agentctl_attack_server` as a process of a caller's."""
+class Server:
+    """`agentctl_attack_server` as a process of a caller's.  ``stderr``: where what it says goes."""
 
     def __init__(
-        self, python: str, home: Path, environment: Mapping[str, str], identity: dict[str, Any]
+        self,
+        python: str,
+        home: Path,
+        environment: Mapping[str, str],
+        identity: dict[str, Any],
+        stderr: IO[bytes] | None = None,
     ) -> None:
         self.home = home
         self._answers: dict[int, dict[str, Any]] = {}
@@ -279,8 +284,14 @@ class _Server:
             env={**environment, "AGENTCTL_HOME": str(home)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=stderr,
             **identity,
         )
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's process."""
+        return self._process.pid
 
     def __enter__(self) -> Self:
         return self
@@ -406,7 +417,7 @@ def _plain(process: "subprocess.Popen[bytes]") -> Outcome:
     return _said(out.decode(errors="backslashreplace"), err.decode(errors="backslashreplace"))
 
 
-def _confined(server: _Server, number: int, token: str) -> Outcome:
+def _confined(server: Server, number: int, token: str) -> Outcome:
     answer = server.answer(number)
     if "error" in answer:
         return Outcome("broken", f"not started: {answer['error']}", {}, {})

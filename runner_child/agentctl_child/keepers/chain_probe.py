@@ -100,7 +100,7 @@ def _try(question: int, launch: Launch, enclosure: Enclosure) -> NoReturn:
     chain = Chain({"process": "it did not come to an end"})
     try:
         prctl.die_with_parent()
-        injected_failures.arm()
+        injected_failures.arm("probe")
         chain = _take(launch, enclosure)
     finally:
         os.write(question, msgspec.json.encode(chain)[:_LONGEST])

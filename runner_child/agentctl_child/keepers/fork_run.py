@@ -71,7 +71,7 @@ def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: in
     if launch.deadline_s is not None:
         deadline = time.monotonic() + launch.deadline_s + DEADLINE_SLACK_S
     _require(launch)
-    injected_failures.arm()
+    injected_failures.arm("warden")
     tree: Tree
     if launch.containment is Containment.PID_NAMESPACE:
         tree = _fork_init(

@@ -68,7 +68,7 @@ def run_init(task: InitTask) -> NoReturn:
     try:
         # First the chain: the warden may be dead already, and then nobody would kill us.
         task.chain.arm()
-        injected_failures.arm()
+        injected_failures.arm("init")
         _Init(task).run()
     except CannotStartError as error:
         _say(task.words, pack(error.packet()))

@@ -42,9 +42,8 @@ def refused_by_system(what: str, error: OSError) -> CannotStartError:
         errno.EMFILE: "Too many open files: see `ulimit -n`.",
         errno.ENFILE: "The machine has too many open files.",
     }
-    return CannotStartError(
-        "system", f"{what}: {error.strerror}", hint=hints.get(error.errno or 0, "")
-    )
+    hint = hints.get(error.errno or 0, "See `agentctl doctor`: it says what is missing here.")
+    return CannotStartError("system", f"{what}: {error.strerror}", hint=hint)
 
 
 def why_no_namespace(error: OSError) -> str:

@@ -10,6 +10,7 @@ import errno
 import os
 import signal
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from agentctl_child.sandbox import syscalls
@@ -65,16 +66,24 @@ def fork(namespaces: int = 0, cgroup: int | None = None) -> tuple[int, int]:
     directory that the child starts in.  Raises OSError; then there is no child.
     """
     try:
-        return _clone3(namespaces, cgroup)
+        return _until_made(lambda: _clone3(namespaces, cgroup))
     except OSError as error:
         # A container's seccomp profile answers ENOSYS (docker) or EPERM to clone3,
         # whose flags it cannot see; clone itself may be allowed.
         if error.errno not in (errno.ENOSYS, errno.EPERM):
             raise
-    pid, pidfd = _clone(namespaces)
+    pid, pidfd = _until_made(lambda: _clone(namespaces))
     if pid == 0 and cgroup is not None:
         join_cgroup(cgroup)
     return pid, pidfd
+
+
+def _until_made(clone: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+    while True:
+        try:
+            return clone()
+        except InterruptedError:
+            continue
 
 
 def join_cgroup(cgroup: int) -> None:

@@ -18,7 +18,7 @@ def leave_memory_out() -> None:
     Inherited over fork and exec, so that it can only be changed by who may write to /proc.
     """
     try:
-        descriptor = os.open(_FILTER, os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = syscalls.call("open", os.open, _FILTER, os.O_WRONLY | os.O_CLOEXEC)
     except FileNotFoundError:  # a kernel that makes no dumps
         return
     try:

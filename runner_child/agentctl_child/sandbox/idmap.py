@@ -91,9 +91,11 @@ class Namespace:
             text = "".join(f"{disk} {shown} {count}\n" for disk, shown, count in lines)
             # One write(2): the kernel takes each of these files exactly once.
             path = f"{self._pid}/{name}"
-            with closing(os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)) as descriptor:
+            flags = os.O_WRONLY | os.O_CLOEXEC
+            with closing(syscalls.call("open", os.open, path, flags, dir_fd=proc)) as descriptor:
                 syscalls.call(name, os.write, descriptor, text.encode())
-        namespace = os.open(f"{self._pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
+        path, flags = f"{self._pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC
+        namespace = syscalls.call("open", os.open, path, flags, dir_fd=proc)
         self._kill()
         return namespace
 

@@ -118,7 +118,8 @@ class Mountpoints:
         else:
             if run_owns:
                 # What lies in a directory of the run's is the run's.
-                os.chown(name, self._uid, self._gid, dir_fd=parent, follow_symlinks=False)
+                owner = (self._uid, self._gid)
+                syscalls.call("chown", os.chown, name, *owner, dir_fd=parent, follow_symlinks=False)
         return beneath.open_beneath(parent, name)
 
     def _file(self, path: bytes) -> int:

@@ -18,7 +18,8 @@ def map_own_identity(uid: int, gid: int) -> None:
         ("gid_map", f"{gid} {gid} 1"),
     ):
         # One write(2): the kernel takes each of these files exactly once.
-        descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY | os.O_CLOEXEC)
+        path = f"/proc/self/{name}"
+        descriptor = syscalls.call("open", os.open, path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             syscalls.call(name, os.write, descriptor, text.encode())
         finally:

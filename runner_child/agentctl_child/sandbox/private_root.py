@@ -338,7 +338,8 @@ class PrivateRoot:
         """A new file, open for reading."""
         name = self._stock_name()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with closing(os.open(name, flags, 0o444, dir_fd=self._stock)) as descriptor:
+        made = syscalls.call("open", os.open, name, flags, 0o444, dir_fd=self._stock)
+        with closing(made) as descriptor:
             while data:
                 data = data[syscalls.call("write", os.write, descriptor, data) :]
         return self._keep(beneath.open_beneath(self._stock, name))

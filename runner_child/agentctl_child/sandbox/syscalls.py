@@ -90,20 +90,22 @@ def prctl(what: str, option: int, *arguments: object) -> int:
     """Ask or tell the kernel about this process; missing arguments are 0, as it often demands."""
     words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
     words += [ctypes.c_ulong(0)] * (4 - len(words))
-    strike(what)
-    return _checked(_prctl(option, *words), what)
+    while True:
+        try:
+            strike(what)
+            return _checked(_prctl(option, *words), what)
+        except InterruptedError:
+            continue
 
 
 def mount(source: bytes, target: bytes, kind: bytes | None, flags: int) -> None:
     """Mount something, without options of its file system."""
-    strike("mount")
-    _checked(_libc.mount(source, target, kind, flags, None), f"mount {os.fsdecode(target)}")
+    call("mount", lambda: _checked(_libc.mount(source, target, kind, flags, None), "mount"))
 
 
 def unmount(target: bytes, flags: int) -> None:
     """Take away what is mounted on ``target``."""
-    strike("umount2")
-    _checked(_libc.umount2(target, flags), f"umount2 {os.fsdecode(target)}")
+    call("umount2", lambda: _checked(_libc.umount2(target, flags), "umount2"))
 
 
 def signalfd(mask: bytes, flags: int) -> int:
