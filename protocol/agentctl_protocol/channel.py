@@ -128,8 +128,7 @@ class Channel(Generic[_Says, _Hears]):
 
     def _decode(self, body: bytes) -> Sequence[tuple[_Hears, bytes]]:
         try:
-            # fixarray, array 16 and array 32 are the only msgpack types that can begin a batch.
-            if body[0] & 0xF0 != 0x90 and body[0] not in (0xDC, 0xDD):
+            if not _is_batch(body):
                 return ((self._decode_one(body), body),)
             messages: Sequence[_Hears] = self._decode_many(body)
         except msgspec.ValidationError as error:
@@ -146,7 +145,7 @@ class Channel(Generic[_Says, _Hears]):
         A supervisor may be newer than its agent's SDK, and know more to say.
         """
         try:
-            parts = _parts(body) if body[0] & 0xF0 == 0x90 or body[0] in (0xDC, 0xDD) else (body,)
+            parts = _parts(body) if _is_batch(body) else (body,)
             return [
                 (self._decode_one(part), bytes(part))
                 for part in parts
@@ -183,6 +182,11 @@ class Channel(Generic[_Says, _Hears]):
                 f"the child speaks protocol version {message.version},"
                 f" this supervisor version {PROTOCOL_VERSION}"
             )
+
+
+def _is_batch(body: bytes) -> bool:
+    """Whether it begins with a fixarray, an array 16 or an array 32: no other msgpack type can."""
+    return body[0] & 0xF0 == 0x90 or body[0] in (0xDC, 0xDD)
 
 
 class _Tagged(msgspec.Struct):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agentctl_protocol.vocabulary import Network, Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 
 DEFAULT_GRACE_S: Final = 5.0
 DEFAULT_TERM_GRACE_S: Final = 2.0
@@ -155,7 +155,7 @@ class RunSpec(
         for path in (self.workspace, *self.ro, *self.rw, *self.unprotect):
             if path is not None and (not path or "\0" in path or len(path) > MAX_PATH):
                 raise SpecError(f"not a path: {path[:80]!r}")
-        if self.sandbox not in (Sandbox.BASIC, Sandbox.NONE):
+        if self.sandbox is None or self.sandbox in CONFINED:
             return
         for option in ("workspace", "ro", "rw", "unprotect"):
             if getattr(self, option):

@@ -75,6 +75,10 @@ class Sandbox(enum.StrEnum):
     NONE = "none"  # only the unsealed subreaper fallback: for debugging
 
 
+CONFINED: Final = (Sandbox.STRICT, Sandbox.STANDARD)
+"""The levels at which a run has a policy: what it sees, reaches and knows."""
+
+
 class Network(enum.StrEnum):
     """What a run reaches of the network."""
 

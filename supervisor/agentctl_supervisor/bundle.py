@@ -9,7 +9,7 @@ import os
 import tarfile
 import time
 from collections.abc import Sequence
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import msgspec
 
@@ -24,8 +24,6 @@ from agentctl_supervisor.workspace.artifacts import (
     open_artifact,
 )
 from agentctl_supervisor.workspace.roots import roots_of
-
-_PIECE: Final = 1 << 16
 
 
 class Manifest(msgspec.Struct, frozen=True):

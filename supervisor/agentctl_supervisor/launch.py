@@ -11,9 +11,8 @@ from agentctl_protocol.messages import Start
 from agentctl_protocol.spawning import Launch
 from agentctl_protocol.spec import RunSpec, SpecError, split_target
 from agentctl_protocol.values import pack_value
-from agentctl_protocol.vocabulary import Containment, Network, Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Containment, Network, Sandbox
 from agentctl_supervisor.policy.decision import Ground, Policy, decide
-from agentctl_supervisor.policy.environment import CONFINED
 
 LEVEL_VARIABLE: Final = "AGENTCTL_SANDBOX"
 """The level of runs that name none."""

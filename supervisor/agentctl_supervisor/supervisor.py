@@ -14,7 +14,7 @@ import trio
 from agentctl_protocol.records import Created
 from agentctl_protocol.spawning import Launch, ProcessIdentity
 from agentctl_protocol.spec import RunSpec
-from agentctl_protocol.vocabulary import Containment, Reason, Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Containment, Reason, Sandbox
 from agentctl_supervisor.conditions.composition import Condition
 from agentctl_supervisor.conditions.json_form import from_value
 from agentctl_supervisor.control_server import ControlServer
@@ -25,7 +25,6 @@ from agentctl_supervisor.listing import current_report
 from agentctl_supervisor.output_pump import OnOutput
 from agentctl_supervisor.plumbing import TheirEnds, lay
 from agentctl_supervisor.policy import private_directories
-from agentctl_supervisor.policy.environment import CONFINED
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
 from agentctl_supervisor.processes.own_uids import OwnUids

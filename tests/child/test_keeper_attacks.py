@@ -58,7 +58,7 @@ ATTACKS = {
     "ptrace seize": lambda p: call(101, 0x4206, p, 0, 0),
     "ptrace attach": lambda p: call(101, 16, p, 0, 0),
     "read memory": lambda p: call(310, p, vector(), 1, vector(), 1, 0),
-    "limit cpu": lambda p: call(302, p, 0, struct.pack("QQ", 0, 0), None),
+    "limit cpu": lambda p: call(302, p, 0, struct.pack("QQ", 3600, 3600), None),
     "own socket": lambda p: own(p, 8),
     "own socket by ioctl": own_by_ioctl,
     "affinity": lambda p: os.sched_setaffinity(p, [0]),

@@ -384,7 +384,7 @@ def test_a_domain_is_proved_by_an_act_that_must_fail(tree: Tree) -> None:
     open_to_it = {"closed": tree.at("readable", "read_file")}
     assert tree.probe(tree.domain(), prove=open_to_it)["proof"] == "NotEnforcedError"
     assert tree.probe(tree.domain(), prove={"closed": "/no/such/file"})["proof"] == "ENOENT"
-    expected = "NotEnforcedError" if landlock.has_signal_scope() else "ok"
+    expected = "NotEnforcedError" if landlock.has_scopes() else "ok"
     assert tree.probe(None, prove=nothing_closed)["proof"] == expected
 
 
@@ -406,7 +406,7 @@ def test_the_seal_against_keepers_leaves_files_alone(tree: Tree) -> None:
     # A version that does not know the right to move files never gives it.
     moved = "ok" if landlock.abi() >= 2 else "EXDEV"
     assert found[:4] == [moved, moved, "ok", "ok"]
-    assert found[4:] == ["EPERM", "EPERM" if landlock.has_signal_scope() else "ok"]
+    assert found[4:] == ["EPERM", "EPERM" if landlock.has_scopes() else "ok"]
 
 
 @pytest.mark.parametrize("abi", range(1, NEWEST + 2))

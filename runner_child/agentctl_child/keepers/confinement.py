@@ -10,14 +10,13 @@ from agentctl_child.keepers.refusal import CannotStartError, refused_layers
 from agentctl_child.keepers.steps import Fact
 from agentctl_child.sandbox import capabilities, idmap, landlock, prctl, rlimits, seccomp, syscalls
 from agentctl_protocol.spawning import Part
-from agentctl_protocol.vocabulary import Containment, Network, Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Containment, Network, Sandbox
 
 
 @dataclass(frozen=True)
 class Confinement:
     """What the warden has decided about the agent's process; it does not change over the fork.
 
-    ``enclosure``: what init makes first of its namespaces, where there is an init.
     ``process_limit`` counts tasks of the uid.
     """
 
@@ -62,7 +61,7 @@ class _Surrender:
 
     def __init__(self, confinement: Confinement) -> None:
         self.plan = confinement
-        self.confined = confinement.sandbox in (Sandbox.STRICT, Sandbox.STANDARD)
+        self.confined = confinement.sandbox in CONFINED
         self.domain = False
         self.words: tuple[str, ...] = ()
         self.filters: list[str] = []
@@ -141,7 +140,7 @@ class _Surrender:
             with plan.seal.explained():
                 landlock.shut_in()
             self.domain = True
-        if plan.seal is not None and landlock.has_signal_scope():
+        if plan.seal is not None:
             plan.seal.prove_scope()
 
     def _seccomp(self) -> None:
@@ -179,12 +178,16 @@ class Seal:
             ) from None
 
     def prove_scope(self) -> None:
-        """Landlock cannot be read back, so signal 0 is sent to the warden, before seccomp."""
+        """See, before seccomp is there to forbid it, that Landlock keeps it from the warden.
+
+        Raises CannotStartError: it does not, where this kernel's Landlock should.
+        """
         try:
-            os.kill(self.warden, 0)
-        except PermissionError:
-            return
-        raise CannotStartError("sandbox", "Landlock's signal scope is on but does not hold")
+            landlock.prove(outsider=self.warden)
+        except landlock.NotEnforcedError:
+            raise CannotStartError(
+                "sandbox", "Landlock's signal scope is on but does not hold"
+            ) from None
 
 
 def prepare() -> None:
@@ -193,7 +196,7 @@ def prepare() -> None:
     Every process that is forked afterwards has it.
     """
     if seccomp.is_supported():
-        for level in (Sandbox.STRICT, Sandbox.STANDARD):
+        for level in CONFINED:
             for network in Network:
                 reachable.surface(level, network)
     for name in ("uid_map", "gid_map"):

@@ -23,7 +23,7 @@ from agentctl_child.keepers.swept_tree import SweptTree
 from agentctl_child.keepers.tree import Tree
 from agentctl_child.sandbox import clone, injected_failures, prctl, rlimits, signals
 from agentctl_protocol.spawning import Launch
-from agentctl_protocol.vocabulary import Containment, Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Containment, Sandbox
 
 #: The supervisor's own ladder goes first, then the warden's timer, then init's.
 DEADLINE_SLACK_S: Final = 0.1
@@ -182,7 +182,7 @@ def _confinement(
 
 def _limit_in_a_namespace(launch: Launch) -> int | None:
     """Where nobody else's processes are counted: a uid or a user namespace of the run's own."""
-    confined = launch.sandbox in (Sandbox.STRICT, Sandbox.STANDARD)
+    confined = launch.sandbox in CONFINED
     if not confined or (os.geteuid() == 0 and launch.host_uid is None):
         return None
     return rlimits.PROCESSES_IN_A_NAMESPACE

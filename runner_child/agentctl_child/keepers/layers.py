@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from agentctl_child.keepers.steps import Fact
 from agentctl_child.sandbox import mountinfo, namespaces, rlimits
-from agentctl_child.sandbox.landlock import has_signal_scope
+from agentctl_child.sandbox.landlock import has_scopes
 from agentctl_child.sandbox.private_root import SOURCE
-from agentctl_protocol.vocabulary import Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Sandbox
 
 PID_NAMESPACE: Final = "pid namespace"
 USER_NAMESPACE: Final = "user namespace"
@@ -129,7 +129,7 @@ def read_back(outside: Surroundings, tried: Tried) -> tuple[str, ...]:
         CGROUP: (inside.cgroup if tried.cgroup is None else tried.cgroup) != outside.cgroup,
         SUBREAPER: tried.subreaper,
         LANDLOCK: tried.landlock,
-        SIGNAL_SCOPE: tried.landlock and has_signal_scope(),
+        SIGNAL_SCOPE: tried.landlock and has_scopes(),
         **dict.fromkeys(tried.landlock_words, tried.landlock),
         **dict.fromkeys(tried.filters, filtered),
         NO_NEW_PRIVILEGES: inside.no_new_privileges,
@@ -156,7 +156,7 @@ def _is_private_root() -> bool:
 
 def promised(level: Sandbox, facts: frozenset[Fact]) -> tuple[str, ...]:
     """The layers without which a run at a level must not start."""
-    if level not in (Sandbox.STRICT, Sandbox.STANDARD):
+    if level not in CONFINED:
         return ()
     layers = [LANDLOCK, SURFACE, NO_NEW_PRIVILEGES]
     if "own uid" in facts:

@@ -11,8 +11,6 @@ from agentctl_child.sandbox import landlock, seccomp
 from agentctl_protocol.spawning import Bind, Part, Scratch
 from agentctl_protocol.vocabulary import Network, Sandbox
 
-_FIRST_ABI_WITH_SCOPES: Final = 6
-_FIRST_ABI_WITH_SOCKET_FILES: Final = 9
 #: Not /dev/random for writing: nothing needs that, and so it shows, without a trace,
 #: whether Landlock holds.
 _DEVICES: Final = (b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/urandom", b"/dev/tty")
@@ -90,9 +88,8 @@ def surface(level: Sandbox, network: Network) -> bytes:
     At strict without a network, sockets are the run's own: an empty network namespace and a
     private root are the wall.
     """
-    abi = landlock.abi()
     if level is Sandbox.STRICT:
-        own_sockets = network is Network.NONE or abi >= _FIRST_ABI_WITH_SCOPES
+        own_sockets = network is Network.NONE or landlock.has_scopes()
         return seccomp.surface_filter(
             network=Network.HOST,
             unix_sockets=own_sockets,
@@ -102,7 +99,7 @@ def surface(level: Sandbox, network: Network) -> bytes:
         )
     return seccomp.surface_filter(
         network=network,
-        unix_sockets=abi >= _FIRST_ABI_WITH_SOCKET_FILES,
+        unix_sockets=landlock.covers("resolve_unix"),
         shares_host=True,
         truncation=landlock.covers("truncate"),
     )

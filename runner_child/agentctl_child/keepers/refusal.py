@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from agentctl_protocol.spawning import Refused
-from agentctl_protocol.vocabulary import Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Sandbox
 
 Fault = Literal["not_found", "not_executable", "sandbox", "system"]
 
@@ -100,7 +100,7 @@ def refused_namespace(name: str, error: OSError) -> CannotStartError:
 
 def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
     """A step of the confinement, by its name in `steps`, was refused by the kernel."""
-    if level not in (Sandbox.STRICT, Sandbox.STANDARD):
+    if level not in CONFINED:
         if name in _MAKING_NAMESPACES | _IN_NAMESPACES:
             return refused_namespace(name, error)
         return CannotStartError(

@@ -40,7 +40,6 @@ class Step(msgspec.Struct, frozen=True):
 _ALL: Final = tuple(Sandbox)
 _STRICT: Final = (Sandbox.STRICT,)
 _WEAKER: Final = (Sandbox.STANDARD, Sandbox.BASIC, Sandbox.NONE)
-_CONFINED: Final = (Sandbox.STRICT, Sandbox.STANDARD)
 
 STEPS: Final = (
     Step(

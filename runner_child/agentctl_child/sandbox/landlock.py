@@ -20,12 +20,10 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from agentctl_child.sandbox import beneath, landlock_rights, syscalls
-from agentctl_child.sandbox.landlock_rights import RIGHTS, Handled
+from agentctl_child.sandbox.landlock_rights import RIGHTS, SCOPES_SINCE, TCP_SINCE, Handled
 from agentctl_protocol.vocabulary import Network
 
 _ASK_VERSION: Final = 1
-_FIRST_ABI_WITH_NETWORK: Final = 4
-_FIRST_ABI_WITH_SCOPES: Final = 6
 _SCOPE_SIGNAL: Final = 2
 _PATH_BENEATH: Final = 1
 _KEPT_FROM_WRITING: Final = "sys"
@@ -44,9 +42,12 @@ def abi() -> int:
         return 0
 
 
-def has_signal_scope() -> bool:
-    """Whether both kinds of domain forbid signals to the outside here."""
-    return abi() >= _FIRST_ABI_WITH_SCOPES
+def has_scopes() -> bool:
+    """Whether both kinds of domain forbid signals to the outside here.
+
+    From the same version on `restrict` forbids abstract sockets of the outside.
+    """
+    return abi() >= SCOPES_SINCE
 
 
 def covers(right: str) -> bool:
@@ -116,7 +117,7 @@ def prove(*, closed: bytes | None = None, outsider: int | None = None) -> None:
             pass
         else:
             raise NotEnforcedError(errno.EPERM, "landlock: a file out of reach can be opened")
-    if outsider is not None and has_signal_scope():
+    if outsider is not None and has_scopes():
         try:
             os.kill(outsider, 0)
         except PermissionError:
@@ -137,7 +138,7 @@ def shut_in() -> None:
         # The one right that is refused unless it is given: without it, no rename or link
         # from one directory to another.
         rights |= RIGHTS["refer"].bit
-    scopes = _SCOPE_SIGNAL if has_signal_scope() else 0
+    scopes = _SCOPE_SIGNAL if has_scopes() else 0
     ruleset = _create(Handled(rights, 0, scopes), version)
     try:
         # Rules only ever add: everything at the top but /sys.
@@ -151,9 +152,9 @@ def shut_in() -> None:
 
 def _create(handled: Handled, version: int) -> int:
     """A new ruleset; its struct landlock_ruleset_attr is only as long as the kernel knows it."""
-    if version >= _FIRST_ABI_WITH_SCOPES:
+    if version >= SCOPES_SINCE:
         attribute = struct.pack("=3Q", *handled)
-    elif version >= _FIRST_ABI_WITH_NETWORK:
+    elif version >= TCP_SINCE:
         attribute = struct.pack("=2Q", *handled[:2])
     else:
         attribute = struct.pack("=Q", handled.files)

@@ -42,8 +42,8 @@ RIGHTS: Final = {
     # connect(2) and sendmsg(2) to socket files of processes outside; Linux 7.1.
     "resolve_unix": Right(1 << 16, 9, of_files=True),
 }
-_TCP_SINCE: Final = 4
-_SCOPES_SINCE: Final = 6
+TCP_SINCE: Final = 4
+SCOPES_SINCE: Final = 6
 _BIND_TCP_AND_CONNECT_TCP: Final = 3
 _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL: Final = 3
 
@@ -81,11 +81,11 @@ def handled(abi: int, network: Network, *, reading: bool = True) -> Handled:
 
     ``reading``: False leaves alone what opening a file for reading is checked for.
     """
-    tcp = _BIND_TCP_AND_CONNECT_TCP if network is Network.NONE and abi >= _TCP_SINCE else 0
+    tcp = _BIND_TCP_AND_CONNECT_TCP if network is Network.NONE and abi >= TCP_SINCE else 0
     return Handled(
         files=_mask(RIGHTS if reading else set(RIGHTS).difference(_OF_READING), abi),
         tcp=tcp,
-        scopes=_SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL if abi >= _SCOPES_SINCE else 0,
+        scopes=_SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL if abi >= SCOPES_SINCE else 0,
     )
 
 
@@ -106,8 +106,8 @@ def lacking(abi: int, network: Network, *, reading: bool = True) -> tuple[str, .
     """
     missing = [(right.since, name) for name, right in RIGHTS.items() if name != "refer"]
     if network is Network.NONE:
-        missing.append((_TCP_SINCE, "tcp"))
-    missing.append((_SCOPES_SINCE, "scopes"))
+        missing.append((TCP_SINCE, "tcp"))
+    missing.append((SCOPES_SINCE, "scopes"))
     late = tuple(name for since, name in sorted(missing) if since > abi)
     if reading:
         return late

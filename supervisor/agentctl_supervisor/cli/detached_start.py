@@ -1,19 +1,15 @@
 """``-d``: a run is started and left to a supervisor of its own."""
 
 from agentctl_protocol.report import Report
-from agentctl_protocol.spec import RunSpec, SpecError
+from agentctl_protocol.spec import RunSpec
 from agentctl_supervisor.cli import fresh_workspace, terminal
 from agentctl_supervisor.cli.wording import called, outcome
 from agentctl_supervisor.detachment import start_detached
-from agentctl_supervisor.errors import UsageError
 
 
 def run(spec: RunSpec, *, quiet: bool, as_json: bool) -> int:
     """Starts *spec*, prints the run's id once its agent is running, and returns the exit code."""
-    try:
-        report = start_detached(spec)
-    except SpecError as error:
-        raise UsageError(str(error), hint=error.hint) from None
+    report = start_detached(spec)
     if as_json:
         terminal.out_json(report)
     if report.started_at is None:

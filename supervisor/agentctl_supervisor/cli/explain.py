@@ -10,12 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from agentctl_protocol.spec import RunSpec, SpecError
-from agentctl_protocol.vocabulary import Network, Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 from agentctl_supervisor.cli.terminal import clip, line_width, out, out_json, plain
 from agentctl_supervisor.cli.wording import show_limit, show_size
 from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.launch import policy_of, settled
-from agentctl_supervisor.policy.environment import CONFINED
 from agentctl_supervisor.policy.explanation import Explanation, Shown, explain
 from agentctl_supervisor.processes.own_uids import OwnUids
 from agentctl_supervisor.store.reconcile import Fold

@@ -22,6 +22,7 @@ from agentctl_supervisor.call_rules import text_of
 from agentctl_supervisor.cli import fresh_workspace, standard_io, terminal, workspace_words
 from agentctl_supervisor.cli.live_view import LiveView
 from agentctl_supervisor.cli.narration import Narrator
+from agentctl_supervisor.cli.stop_signals import STOP_SIGNALS, release
 from agentctl_supervisor.cli.wording import called, cut_short, decide_by, summary, wanted_network
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.run import Run
@@ -37,7 +38,6 @@ _HIDE_WITHIN_S: Final = 0.1
 _LAST_WORDS_S: Final = 1.0
 """How long a reader may take that somebody does not want to wait for."""
 _SHOWN_ARGUMENTS: Final = 200
-_SIGNALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(spec: RunSpec, spawner: StartedSpawner, *, quiet: bool, as_json: bool) -> int:
@@ -56,6 +56,7 @@ def run(spec: RunSpec, spawner: StartedSpawner, *, quiet: bool, as_json: bool) -
 async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_json: bool) -> Report:
     # Open before anything is started: a signal that comes meanwhile waits for its run.
     with trio.open_signal_receiver(*_heeded()) as signals:
+        release()
         output = standard_io.Output(stdout_to_stderr=as_json)
         async with (
             Supervisor.open(subreaper=True, spawner=spawner) as supervisor,
@@ -66,15 +67,19 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
             if not quiet:
                 for line in fresh_workspace.lines_about(spec, live.report):
                     await output.say(line)
-            nursery.start_soon(_obey, signals, live, output, nursery)
+            told = None
             if not quiet:
-                nursery.start_soon(_tell_progress, spec, live, output, nursery)
+                # Before anybody is obeyed: what that leads to has to be told.
+                told = await nursery.start(_tell_progress, spec, live, output, nursery)
                 if spec.approve:
                     nursery.start_soon(_tell_waiting, live, output)
+            nursery.start_soon(_obey, signals, live, output, nursery)
             if live.stdin is not None:
                 nursery.start_soon(standard_io.pump_input, live.stdin)
             report = await live.wait(durable=True)
             await live.wait_delivered()
+            if told is not None:
+                await told.wait()
             nursery.cancel_scope.cancel()
             hint = _NETWORK_HINT if wanted_network(report, live.stderr) else ""
         await _tell_end(spec, report, output, hint=hint, quiet=quiet, as_json=as_json)
@@ -85,7 +90,7 @@ def _heeded() -> list[signal.Signals]:
     """Those of our signals that nobody told us to ignore, as nohup(1) does with SIGHUP."""
     return [
         number
-        for number in _SIGNALS
+        for number in STOP_SIGNALS
         if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN
     ]
 
@@ -126,9 +131,18 @@ async def _let_go(live: Run, output: standard_io.Output) -> None:
 
 
 async def _tell_progress(
-    spec: RunSpec, live: Run, output: standard_io.Output, nursery: trio.Nursery
+    spec: RunSpec,
+    live: Run,
+    output: standard_io.Output,
+    nursery: trio.Nursery,
+    *,
+    task_status: trio.TaskStatus[trio.Event],
 ) -> None:
-    """The ladder as it is climbed; at a terminal also what the run takes."""
+    """The ladder as it is climbed; at a terminal also what the run takes.
+
+    Its starter gets an event: all steps, to the end of the run, have been told.
+    """
+    told = trio.Event()
     narrator = Narrator(spec.name or live.id)
     view = LiveView(live, narrator, spec.time_s)
     # Where the run is typed to, the terminal is the run's.
@@ -137,6 +151,7 @@ async def _tell_progress(
         nursery.start_soon(view.keep, output.status)
         nursery.start_soon(_give_way, output)
     with live.listen() as steps:
+        task_status.started(told)
         async for step in steps:
             now = time.monotonic()
             if step.step is not None:
@@ -144,6 +159,7 @@ async def _tell_progress(
             commands = view.onlooker.commands_of(step.processes)
             if lines := narrator.lines(step, now, commands):
                 await output.say("\n".join(lines))
+    told.set()
 
 
 async def _tell_waiting(live: Run, output: standard_io.Output) -> None:
@@ -163,8 +179,7 @@ async def _tell_waiting(live: Run, output: standard_io.Output) -> None:
                     f"{waiting.name} {cut_short(text, _SHOWN_ARGUMENTS)}"
                 ).strip()
                 await output.say(
-                    f"agentctl: waits for approval: {terminal.plain(shown)}\n"
-                    f"  {decide_by(name, waiting.call)}"
+                    f"agentctl: waits for approval: {shown}\n  {decide_by(name, waiting.call)}"
                 )
 
 

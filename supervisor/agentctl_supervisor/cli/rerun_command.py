@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from agentctl_protocol.spec import RunSpec, SpecError
+from agentctl_protocol.spec import RunSpec
 from agentctl_supervisor.cli import run_command
 from agentctl_supervisor.cli.parser import Parser, command_parser
 from agentctl_supervisor.cli.terminal import plain, say
@@ -48,11 +48,7 @@ def run(options: argparse.Namespace) -> int:
     old = Client().directory(options.runs[0]).read_spec()
     spec, missing = renewed(old, options.name, os.environ)
     tell_missing(missing, options)
-    try:
-        spec.checked()
-    except SpecError as error:
-        raise UsageError(str(error), hint=error.hint) from None
-    return run_command.start(spec, options)
+    return run_command.start(spec.checked(), options)
 
 
 def tell_missing(missing: list[str], options: argparse.Namespace) -> None:

@@ -5,7 +5,6 @@ import os
 
 import msgspec
 
-from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.cli import run_command
 from agentctl_supervisor.cli.parser import Parser, command_parser
 from agentctl_supervisor.cli.rerun_command import renewed, tell_missing
@@ -53,8 +52,4 @@ def run(options: argparse.Namespace) -> int:
     spec = msgspec.structs.replace(spec, resumes=directory.id)
     if options.input is not None:
         spec = msgspec.structs.replace(spec, input=run_command.read_input(options.input))
-    try:
-        spec.checked()
-    except SpecError as error:
-        raise UsageError(str(error), hint=error.hint) from None
-    return run_command.start(spec, options)
+    return run_command.start(spec.checked(), options)

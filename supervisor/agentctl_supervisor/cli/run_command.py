@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from agentctl_protocol.spec import MAX_INPUT_BYTES, RunSpec, SpecError
+from agentctl_protocol.spec import MAX_INPUT_BYTES, RunSpec
 from agentctl_protocol.vocabulary import Sandbox
+from agentctl_supervisor.cli import stop_signals
 from agentctl_supervisor.config.profiles import Settings, settings_of
 from agentctl_supervisor.config.settings import KEYS, budgets
 from agentctl_supervisor.errors import UsageError
@@ -38,8 +39,10 @@ def start(spec: RunSpec, options: argparse.Namespace) -> int:
         return detached_start.run(spec, quiet=options.quiet, as_json=as_json)
     from agentctl_supervisor.spawner_start import StartedSpawner
 
-    # It comes up while we import the event loop, which takes as long.
-    with StartedSpawner() as spawner:
+    # It comes up while we import the event loop, which takes as long.  A signal that comes
+    # meanwhile waits for its run: as an exception amidst the imports it would sometimes end
+    # us by the signal itself (CPython remembers one that passed through `exec`).
+    with StartedSpawner() as spawner, stop_signals.held():
         from agentctl_supervisor.cli import foreground
 
         return foreground.run(spec, spawner, quiet=options.quiet, as_json=as_json)
@@ -49,7 +52,7 @@ def spec_from(options: argparse.Namespace) -> RunSpec:
     """What the command line asks for.
 
     Raises:
-        UsageError: it cannot be run as it is written.
+        UsageError, SpecError: it cannot be run as it is written.
     """
     argv, target = _what(options.rest, options.program)
     if argv is not None and options.python is not None:
@@ -59,21 +62,18 @@ def spec_from(options: argparse.Namespace) -> RunSpec:
     cwd = _working_directory()
     flags = {key: getattr(options, key.replace("-", "_"), None) for key in KEYS}
     settings = settings_of(flags, options.profile, cwd, os.environ)
-    try:
-        return RunSpec(
-            argv=argv,
-            target=target,
-            input=None if options.input is None else read_input(options.input),
-            python=options.python,
-            cwd=cwd,
-            name=options.name,
-            tags=_tags(options.tag),
-            stdin=options.stdin,
-            origins=settings.origins,
-            **_fields(settings),
-        ).checked()
-    except SpecError as error:
-        raise UsageError(str(error), hint=error.hint) from None
+    return RunSpec(
+        argv=argv,
+        target=target,
+        input=None if options.input is None else read_input(options.input),
+        python=options.python,
+        cwd=cwd,
+        name=options.name,
+        tags=_tags(options.tag),
+        stdin=options.stdin,
+        origins=settings.origins,
+        **_fields(settings),
+    ).checked()
 
 
 def _what(rest: list[str], program: list[str] | None) -> tuple[tuple[str, ...] | None, str | None]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agentctl_protocol.vocabulary import Network, Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 from agentctl_supervisor.config import files, trust
 from agentctl_supervisor.config.files import ConfigFile
 from agentctl_supervisor.config.settings import KEYS, MOST, Place, Value
@@ -235,7 +235,7 @@ def _with_meaning(settings: Settings, spoken: Sequence[Layer]) -> Settings:
     Whoever names such a level has said that.  On the command line it is a contradiction, and
     no network where none can be taken away is one anywhere: those are refused.
     """
-    if settings.get("sandbox") not in (Sandbox.BASIC, Sandbox.NONE):
+    if settings.get("sandbox", Sandbox.STRICT) in CONFINED:
         return settings
     said = {name for layer in spoken for name in layer.values}
     idle = {"workspace", "ro", "rw", "unprotect"} - said

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from agentctl_protocol.spec import DEFAULT_GRACE_S, DEFAULT_OUTPUT_BYTES, DEFAULT_TERM_GRACE_S
-from agentctl_protocol.vocabulary import Network, Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 
 FREE_GRACE_S: Final = 60.0
 """A grace that any project may ask for: agents have work to save, and ``kill`` does not wait."""
@@ -88,7 +88,7 @@ def _weakens(key: str, value: Any, others: Mapping[str, Any], its: Project) -> b
 def _has_network(others: Mapping[str, Any]) -> bool:
     level = others.get("sandbox", Sandbox.STRICT)
     # Below standard there is nothing that could take the network away.
-    default = Network.HOST if level in (Sandbox.BASIC, Sandbox.NONE) else Network.NONE
+    default = Network.NONE if level in CONFINED else Network.HOST
     return bool(others.get("net", default) is Network.HOST)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from agentctl_protocol.vocabulary import Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Sandbox
 from agentctl_supervisor.doctor.chain import Chain
 from agentctl_supervisor.doctor.check import Check, Status
 from agentctl_supervisor.doctor.facts import Facts
@@ -27,7 +27,7 @@ _ROOT_NEEDS: Final = ("SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE")
 
 def levels(facts: Facts) -> Iterator[Check]:
     """A check for strict, one for standard, and one for what Landlock can do."""
-    for level in (Sandbox.STRICT, Sandbox.STANDARD):
+    for level in CONFINED:
         yield _level(level, facts)
     yield _landlock(facts)
 
@@ -175,7 +175,7 @@ def _landlock(facts: Facts) -> Check:
     if abi == 0:
         return Check(
             name,
-            "fail" if facts.level in (Sandbox.STRICT, Sandbox.STANDARD) else "warn",
+            "fail" if facts.level in CONFINED else "warn",
             "none",
             "strict and standard are refused",
             "\n".join(_landlock_fixes(facts)),

@@ -8,7 +8,7 @@ from typing import Final
 
 from agentctl_protocol.spawning import Bind, Link, Part, Scratch, Text
 from agentctl_protocol.spec import RunSpec, SpecError, split_target
-from agentctl_protocol.vocabulary import Network, Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 from agentctl_supervisor.policy import (
     accounts,
     environment,
@@ -96,7 +96,7 @@ def decide(spec: RunSpec, ground: Ground) -> Policy:
     level, network = spec.sandbox, spec.net
     assert level is not None
     assert network is not None
-    if level not in environment.CONFINED:
+    if level not in CONFINED:
         return Policy(
             level=level,
             network=network,

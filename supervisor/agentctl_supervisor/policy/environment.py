@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from agentctl_protocol.spec import SpecError
-from agentctl_protocol.vocabulary import Sandbox
+from agentctl_protocol.vocabulary import CONFINED, Sandbox
 
 INHERITED: Final = frozenset(
     {"PATH", "LANG", "LANGUAGE", "TERM", "COLORTERM", "TZ", "NO_COLOR", "SHELL"}
@@ -16,9 +16,6 @@ INHERITED: Final = frozenset(
 
 OWN: Final = ("HOME", "LOGNAME", "PWD", "TMPDIR", "USER")
 """What the run has of its own, unless it was given another."""
-
-CONFINED: Final = frozenset({Sandbox.STRICT, Sandbox.STANDARD})
-"""The levels at which a run has a policy: what it sees, reaches and knows."""
 
 
 def inherited(level: Sandbox, environ: Mapping[str, str]) -> dict[str, str]:
