@@ -102,7 +102,7 @@ def agentctl(*arguments: str) -> None:
 
 def command(*arguments: str) -> tuple[str, ...]:
     """The command line for ``agentctl`` of this very installation."""
-    return (sys.executable, "-m", "agentctl_supervisor", *arguments)
+    return (sys.executable, "-P", "-m", "agentctl_supervisor", *arguments)
 
 
 def show(*arguments: str) -> None:

@@ -59,7 +59,7 @@ async def start(question: str) -> str:
     """Start the agent; the run's id.  What it is to do goes in as data, never as a command."""
     options = ("--time", "5m", "--input", "-", "-d", AGENT)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "agentctl_supervisor", "run", *options),
+        *(sys.executable, "-P", "-m", "agentctl_supervisor", "run", *options),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

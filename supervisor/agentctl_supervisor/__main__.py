@@ -1,4 +1,4 @@
-"""``python -m agentctl_supervisor`` is ``agentctl``."""
+"""``python -P -m agentctl_supervisor`` is ``agentctl``."""
 
 import sys
 

@@ -185,7 +185,7 @@ async def bench_stop(supervisor: Supervisor, rounds: int, agents: Path) -> None:
         await agent_ready(run)
         begun = time.perf_counter()
         await trio.run_process(
-            [sys.executable, "-m", "agentctl_supervisor", "stop", run.id],
+            [sys.executable, "-P", "-m", "agentctl_supervisor", "stop", run.id],
             capture_stdout=True,
             capture_stderr=True,
         )

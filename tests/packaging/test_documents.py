@@ -123,7 +123,7 @@ class Walk:
     def __init__(self, page: Path, directory: Path) -> None:
         tools = directory / "bin"
         tools.mkdir()
-        for name, words in (("python3", ""), ("agentctl", "-m agentctl_supervisor")):
+        for name, words in (("python3", ""), ("agentctl", "-P -m agentctl_supervisor")):
             (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
             (tools / name).chmod(0o755)
         for folder in ("docs", "examples"):

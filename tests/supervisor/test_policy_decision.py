@@ -1,6 +1,7 @@
 """What of a workspace that runs have been in is kept from the next one."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ def _policy(
     workspace: Path, *argv: str, environ: dict[str, str] | None = None, **more: Any
 ) -> Policy:
     given: dict[str, Any] = {"argv": argv or ("/bin/true",)}
+    if "workspace_" in more:
+        given["workspace"] = more.pop("workspace_")
     spec = RunSpec(**{**given, "sandbox": Sandbox.STRICT, "net": Network.NONE, **more})
     known = {"PATH": "/usr/bin:/bin", "HOME": "/nowhere", **(environ or {})}
     ground = Ground(known, str(workspace), "/state/r")
@@ -131,15 +134,58 @@ def test_only_protected_names_can_be_given_away(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("level", [Sandbox.STRICT, Sandbox.STANDARD])
-@pytest.mark.parametrize("entry", [".", "src", "/usr/lib:{w}/src", "/usr/lib:"])
-def test_what_agentctl_itself_imports_is_no_runs_to_write(
-    workspace: Path, entry: str, level: Sandbox
+@pytest.mark.parametrize("entry", ["", "not-there", "not/there", "to-elsewhere", "{w}"])
+@pytest.mark.parametrize("variable", ["PYTHONPATH", "sys.path"])
+def test_where_agentctl_imports_from_is_no_runs_workspace(
+    workspace: Path, entry: str, variable: str, level: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ``sitecustomize.py`` there would be executed by the next ``agentctl``, outside."""
+    """A ``sitecustomize`` there would be executed by the next ``agentctl``, outside."""
+    (workspace / "to-elsewhere").symlink_to("/usr")
+    environ = _imports(workspace, entry.format(w=workspace), variable, monkeypatch)
+    policy = _policy(workspace, environ=environ, sandbox=level)
+    assert policy.workspace is not None
+    assert policy.workspace.private
+    explicit: tuple[dict[str, Any], ...] = ({"workspace_": "."}, {"rw": (str(workspace),)})
+    for option in explicit:
+        with pytest.raises(SpecError, match="agentctl"):
+            _policy(workspace, environ=environ, sandbox=level, **option)
+
+
+@pytest.mark.parametrize("entry", ["src", "a/link", "src/not-there", "src/file.zip"])
+@pytest.mark.parametrize("variable", ["PYTHONPATH", "sys.path"])
+def test_what_agentctl_imports_from_within_a_workspace_is_read_only(
+    workspace: Path, entry: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory, or whatever decides what it is; also when ``--rw`` names one around it."""
+    _write(workspace / "src/file.zip")
+    (workspace / "a").mkdir()
+    (workspace / "a/link").symlink_to("/usr/lib")
+    environ = _imports(workspace, entry, variable, monkeypatch)
+    wanted = {"a/link": "a", "src/file.zip": "src/file.zip"}.get(entry, "src")
+    assert _read_only(_policy(workspace, environ=environ), workspace) == {wanted}
+    above = _policy(workspace / "a", environ=environ, rw=(str(workspace),))
+    if variable == "sys.path":
+        assert wanted in _read_only(above, workspace)
+        with pytest.raises(SpecError, match="agentctl's own"):
+            _policy(workspace, environ=environ, rw=(wanted,))
+    with pytest.raises(SpecError, match="cannot be kept"):
+        _policy(workspace, environ=environ, sandbox=Sandbox.STANDARD)
+
+
+def _imports(
+    workspace: Path, entry: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    """The environment of an agentctl that has *entry* from *variable*."""
+    if variable == "PYTHONPATH":
+        return {"PYTHONPATH": f"/usr/lib/python3:{entry}"}
+    monkeypatch.setattr(sys, "path", [*sys.path, os.path.join(workspace, entry)])
+    return {}
+
+
+def test_a_runs_own_python_path_is_its_own(workspace: Path) -> None:
+    """``--env PYTHONPATH=...`` is for the run alone."""
     (workspace / "src").mkdir()
-    with pytest.raises(SpecError, match="PYTHONPATH") as caught:
-        _policy(workspace, environ={"PYTHONPATH": entry.format(w=workspace)}, sandbox=level)
-    assert "--env PYTHONPATH=" in caught.value.hint
-    _policy(workspace, environ={"PYTHONPATH": "/usr/lib/python3"}, sandbox=level)
-    # What is given to the run is its own.
-    _policy(workspace, env={"PYTHONPATH": "src"}, sandbox=level)
+    policy = _policy(workspace, env={"PYTHONPATH": "src"})
+    assert policy.workspace is not None
+    assert not policy.workspace.private
+    assert _read_only(policy, workspace) == set()

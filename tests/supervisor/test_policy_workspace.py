@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,22 @@ def _chosen(cwd: str, asked: Candidate | None = None, *, writable: bool = True) 
         _FRESH,
         places=_PLACES,
         ours=("/home/ada/project/.venv", "/srv/agentctl/agentctl_supervisor"),
+        imported={"/home/ada/flat": "it is installed there"},
     )
 
 
 @pytest.mark.parametrize(
     "cwd",
-    ["/home/ada/project", "/home/ada/a", "/tmp/x", "/opt/app", "/usr/src/app", "/srv/x", "/work"],
+    [
+        "/home/ada/project",
+        "/home/ada/a",
+        "/home/ada/flat/data",
+        "/tmp/x",
+        "/opt/app",
+        "/usr/src/app",
+        "/srv/x",
+        "/work",
+    ],
 )
 def test_the_working_directory_is_the_workspace(cwd: str) -> None:
     """Where a person works is what the run may write to."""
@@ -56,12 +67,13 @@ def test_the_working_directory_is_the_workspace(cwd: str) -> None:
         ("/srv/state", "where agentctl keeps its state"),
         ("/home/ada/project/.venv", "agentctl's own, or its interpreter's"),
         ("/home/ada/project/.venv/lib", "agentctl's own, or its interpreter's"),
+        ("/home/ada/flat", "where agentctl itself imports from (it is installed there)"),
     ],
 )
 def test_what_is_too_much_is_given_to_no_run(cwd: str, why: str) -> None:
     """Started there, it gets a fresh workspace and says why; asked for by name, it is an error."""
     assert _chosen(cwd) == Workspace(_FRESH, _FRESH, private=True, why=why)
-    with pytest.raises(SpecError, match=f"--workspace {cwd} is {why}") as caught:
+    with pytest.raises(SpecError, match=re.escape(f"--workspace {cwd} is {why}")) as caught:
         _chosen("/work", Candidate(cwd, cwd))
     assert caught.value.hint
 

@@ -408,7 +408,7 @@ class AgentctlHome:
 
     def argv(self, *arguments: str) -> tuple[str, ...]:
         """The command line that runs ``agentctl`` with *arguments*."""
-        return (sys.executable, "-m", "agentctl_supervisor", *arguments)
+        return (sys.executable, "-P", "-m", "agentctl_supervisor", *arguments)
 
     def run(
         self,

@@ -58,7 +58,7 @@ class OrdinaryHome(AgentctlHome):
         """The command line, with our interpreter and agents replaced by the user's copies."""
         copies = str(self._installation.agents)
         return (
-            *(self._installation.python, "-m", "agentctl_supervisor"),
+            *(self._installation.python, "-P", "-m", "agentctl_supervisor"),
             *(self._installation.translated(word, copies) for word in arguments),
         )
 

@@ -6,6 +6,7 @@ who changes it decides what the next supervisor, or the next run, does.
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from typing import Any, Final
@@ -61,7 +62,7 @@ def _agentctl(
     installation: Installation, caller: dict[str, Any], *arguments: str
 ) -> "subprocess.CompletedProcess[str]":
     python = installation.python
-    return _run(installation, caller, python, "-m", "agentctl_supervisor", *arguments)
+    return _run(installation, caller, python, "-P", "-m", "agentctl_supervisor", *arguments)
 
 
 def _targets(installation: Installation) -> list[str]:
@@ -133,3 +134,42 @@ def test_standard_cannot_keep_it_and_says_so(
     assert refused.returncode in (2, 125)
     assert "cannot be kept from a run" in refused.stderr
     assert "hint: --workspace DIR without it, or --sandbox strict" in refused.stderr
+
+
+@pytest.mark.parametrize("how", ["PYTHONPATH", ".pth"])
+def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
+    installation: Installation, caller: dict[str, Any], how: str
+) -> None:
+    """No run writes where agentctl imports from: what Python executes unasked may be left there.
+
+    A project that is installed in development mode beside agentctl is on its search path.
+    """
+    project = installation.directory / "flat"
+    project.mkdir()
+    if caller:
+        os.chown(project, ORDINARY_UID, ORDINARY_UID)
+    (site,) = installation.directory.glob("venv/lib/python*/site-packages")
+    if how == ".pth":
+        (site / "flat.pth").write_text(f"{project}\n")
+    variables = [] if how == ".pth" else ["PYTHONPATH=."]
+    agentctl = ("env", *variables, installation.python, "-P", "-m", "agentctl_supervisor")
+    leave = "mkdir sitecustomize; echo 'print(\"executed\")' > sitecustomize/__init__.py"
+    there = ("env", "--chdir", str(project))
+
+    def agentctl_there(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return _run(installation, caller, *there, *agentctl, *arguments)
+
+    try:
+        told = agentctl_there("run", "--", "sh", "-c", leave)
+        assert told.returncode == 0, told.stderr
+        assert "is where agentctl itself imports from" in told.stderr
+        refused = agentctl_there("run", "--workspace", ".", "--", "sh", "-c", leave)
+        assert refused.returncode == 2
+        assert list(project.iterdir()) == []
+        assert "executed" not in agentctl_there("ps").stdout
+        # It was no idle fear.  (Debian has a sitecustomize itself, before what .pth files name.)
+        _run(installation, caller, *there, "sh", "-c", leave)
+        assert how == ".pth" or "executed" in agentctl_there("ps").stdout
+    finally:
+        (site / "flat.pth").unlink(missing_ok=True)
+        shutil.rmtree(project)

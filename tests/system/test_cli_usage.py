@@ -194,7 +194,7 @@ def test_without_a_home_directory_the_hint_names_the_variable(tmp_path: Path) ->
         if not key.startswith(("AGENTCTL_", "XDG_", "HOME"))
     }
     done = subprocess.run(
-        [sys.executable, "-m", "agentctl_supervisor", "ps"],
+        [sys.executable, "-P", "-m", "agentctl_supervisor", "ps"],
         env=environment,
         cwd=tmp_path,
         capture_output=True,

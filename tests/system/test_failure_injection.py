@@ -63,7 +63,7 @@ def test_the_command_says_why_and_what_to_do(
         os.chown(workspace, caller.uid, caller.uid)
         words = ("run", "--sandbox", level, "--workspace", str(workspace), "--", "true")
         done = subprocess.run(
-            [caller.python, "-m", "agentctl_supervisor", *words],
+            [caller.python, "-P", "-m", "agentctl_supervisor", *words],
             cwd="/",
             env={
                 **caller.environment,

@@ -1,7 +1,6 @@
 """The policy of one run: from what was asked for, and what is there, to what it gets."""
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,8 +17,8 @@ from agentctl_supervisor.policy import (
     system_view,
 )
 from agentctl_supervisor.policy.contents import beginning
-from agentctl_supervisor.policy.links import follow, is_beneath, leads_out
-from agentctl_supervisor.policy.own_files import kept
+from agentctl_supervisor.policy.links import follow, is_beneath, leads_out, lies_inside
+from agentctl_supervisor.policy.own_files import imported_from, kept
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.view import (
     Gathered,
@@ -110,9 +109,10 @@ def decide(spec: RunSpec, ground: Ground) -> Policy:
 
 def why_fresh(cwd: str, environ: Mapping[str, str]) -> str:
     """Why a run that begins in *cwd* gets a fresh workspace; empty if it gets *cwd* itself."""
-    there = places(environ)
-    own, _ = shared_view.ours(there, environ.get("PYTHONPATH", ""))
-    return choose(None, look(cwd), "/", places=there, ours=kept(own)).why
+    there, told = places(environ), environ.get("PYTHONPATH", "")
+    own, _ = shared_view.ours(there, told)
+    imported = imported_from(told, cwd)
+    return choose(None, look(cwd), "/", places=there, ours=kept(own), imported=imported).why
 
 
 def _whole_environment(spec: RunSpec, ground: Ground, level: Sandbox) -> dict[str, str]:
@@ -127,7 +127,10 @@ class _Confined:
     def __init__(self, spec: RunSpec, ground: Ground, level: Sandbox, network: Network) -> None:
         self._spec, self._ground, self._level, self._network = spec, ground, level, network
         self._places: Final[Places] = places(ground.environ)
-        own, self._ours = shared_view.ours(self._places, ground.environ.get("PYTHONPATH", ""))
+        told = ground.environ.get("PYTHONPATH", "")
+        own, self._ours = shared_view.ours(self._places, told)
+        self._kept: Final = kept(own)
+        self._imported: Final = imported_from(told, ground.here)
         protected.check(spec.unprotect)
         here = look(ground.here)
         self._here = here.real
@@ -139,10 +142,10 @@ class _Confined:
             here,
             os.path.join(ground.run_directory, "workspace"),
             places=self._places,
-            ours=kept(own),
+            ours=self._kept,
+            imported=self._imported,
         )
         self._gathered: Final = Gathered(self._writable_by_runs(here.real))
-        self._refuse_own_imports()
         self._env: Final = _whole_environment(spec, ground, level)
         self._exposed: list[tuple[str, str]] = []
         self._home = os.path.join(ground.run_directory, "home")
@@ -157,27 +160,6 @@ class _Confined:
         if not self._places.why_no_workspace(here):
             found.append(here)
         return tuple(dict.fromkeys(found))
-
-    def _refuse_own_imports(self) -> None:
-        """See that no run writes what agentctl executes when it is started next.
-
-        Raises:
-            SpecError: it is told to import from where this run can write.
-        """
-        told = self._ground.environ.get("PYTHONPATH", "")
-        if not told or sys.flags.ignore_environment:
-            return
-        here = self._ground.here
-        writable = [os.path.realpath(os.path.join(here, path)) for path in self._spec.rw]
-        writable.append(self._workspace.path)
-        for entry in told.split(os.pathsep):
-            real = os.path.realpath(os.path.join(here, entry))
-            if any(is_beneath(real, path) for path in writable):
-                raise SpecError(
-                    f"agentctl itself imports from {_shown(entry) or '.'} (PYTHONPATH), which the "
-                    "run could write to",
-                    "unset PYTHONPATH; --env PYTHONPATH=... is for the run alone",
-                )
 
     def _own_choice(self, option: str, path: str, writable: tuple[str, ...]) -> str:
         """*path* in full.
@@ -209,6 +191,7 @@ class _Confined:
         )
         self._writable()
         self._gathered.put_all(self._ours)
+        self._keep_imports()
         if self._level is Sandbox.STRICT:
             self._own_parts()
             view = private_root(self._gathered)
@@ -308,9 +291,23 @@ class _Confined:
                     f"{option} {shown} is to be writable and read-only at once",
                     "name it once",
                 )
+            if writable and (
+                real in self._imported or any(is_beneath(real, own) for own in self._kept)
+            ):
+                raise SpecError(
+                    f"{option} {shown} is agentctl's own, or its interpreter's",
+                    "install agentctl in an environment of its own: pipx install, uv tool install",
+                )
             if writable and not os.access(real, os.W_OK):
                 raise SpecError(f"{option} {shown} cannot be written to", f"ls -ld {shown}")
             self._gathered.show(full, option, Rank.NAMED, writable=writable, mapped=True)
+
+    def _keep_imports(self) -> None:
+        """What decides about our imports stays as it is, wherever a run may write around it."""
+        around = [piece.path for piece in self._gathered.all() if piece.writable]
+        for path in self._imported:
+            if any(lies_inside(path, directory) for directory in around):
+                self._gathered.show(path, "agentctl itself imports from it", Rank.KEPT)
 
     def _protected(self) -> None:
         workspace, unprotect = self._workspace.path, self._spec.unprotect

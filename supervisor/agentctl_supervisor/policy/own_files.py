@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from agentctl_supervisor.policy.installations import prefix_parts
-from agentctl_supervisor.policy.links import is_beneath
+from agentctl_supervisor.policy.links import follow, is_beneath
 from agentctl_supervisor.policy.places import Places
 
 _PACKAGES: Final = ("agentctl_protocol", "agentctl_child", "agentctl_supervisor", "msgspec")
@@ -42,6 +42,38 @@ def kept(files: tuple[OwnFile, ...]) -> tuple[str, ...]:
     """The real paths that no run may change, without those that nobody may change anyway."""
     real = (os.path.realpath(file.path) for file in files if file.kept)
     return tuple(path for path in real if not any(is_beneath(path, i) for i in _INSTALLED))
+
+
+def imported_from(python_path: str, here: str) -> dict[str, str]:
+    """The real directories that decide what this program imports when it is next started.
+
+    Each with who says so.  Whoever can write to one leaves a ``sitecustomize`` there, which
+    Python executes before anything of ours.  Of an entry that is not there it is the nearest
+    directory that is; where a link is on the way, the one that holds the link, too.
+
+    *python_path*: ``PYTHONPATH`` of this process.  *here*: its working directory.
+    """
+    found: dict[str, str] = {}
+    if python_path and not sys.flags.ignore_environment:
+        for entry in python_path.split(os.pathsep):
+            _add_deciding(os.path.join(here, entry), "PYTHONPATH", found)
+    for number, entry in enumerate(sys.path):
+        is_the_programs = number == 0 and not sys.flags.safe_path
+        why = "its program lies there" if is_the_programs else "it is installed there"
+        _add_deciding(os.path.join(here, entry), why, found)
+    return found
+
+
+def _add_deciding(path: str, why: str, found: dict[str, str]) -> None:
+    while True:
+        try:
+            followed = follow(path)
+        except OSError:
+            path = os.path.dirname(path)
+            continue
+        break
+    for decides in (followed.real, *(os.path.dirname(place) for place, _ in followed.links)):
+        found.setdefault(decides, why)
 
 
 def _interpreter(places: Places) -> Iterator[OwnFile]:

@@ -1,7 +1,7 @@
 """Which directory is the workspace: the one place that a run may write to, and keeps."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agentctl_protocol.spec import SpecError
@@ -60,16 +60,18 @@ def choose(
     *,
     places: Places,
     ours: Sequence[str],
+    imported: Mapping[str, str],
 ) -> Workspace:
     """The workspace: *asked*, else *cwd*, else a *fresh* one where *cwd* must not be given away.
 
-    *ours*: what of agentctl no run may change.  Begins in *cwd* where that is in the workspace.
+    *ours*: what of agentctl no run may change.  *imported*: see `imported_from`.  Begins in
+    *cwd* where that is in the workspace.
 
     Raises:
         SpecError: *asked* is not there, is no directory, cannot be written to, or is too much.
     """
     if asked is None:
-        why = _why_not(cwd, places, ours)
+        why = _why_not(cwd, places, ours, imported)
         if not why and not cwd.writable:
             why = "not yours to write to"
         return Workspace(fresh, fresh, private=True, why=why) if why else _of(cwd, cwd)
@@ -77,7 +79,7 @@ def choose(
         raise SpecError(f"--workspace {asked.shown} is not there", f"mkdir -p {asked.shown}")
     if not asked.is_directory:
         raise SpecError(f"--workspace {asked.shown} is not a directory", "name its directory")
-    why = _why_not(asked, places, ours)
+    why = _why_not(asked, places, ours, imported)
     if why:
         raise SpecError(
             f"--workspace {asked.shown} is {why}",
@@ -93,9 +95,13 @@ def _of(directory: Candidate, cwd: Candidate) -> Workspace:
     return Workspace(directory.real, inside)
 
 
-def _why_not(directory: Candidate, places: Places, ours: Sequence[str]) -> str:
+def _why_not(
+    directory: Candidate, places: Places, ours: Sequence[str], imported: Mapping[str, str]
+) -> str:
     if why := places.why_no_workspace(directory.real):
         return why
     if any(is_beneath(directory.real, path) for path in ours):
         return "agentctl's own, or its interpreter's"
+    if directory.real in imported:
+        return f"where agentctl itself imports from ({imported[directory.real]})"
     return ""
