@@ -18,6 +18,8 @@ def dump() -> str:
         try:
             _, hard = resource.getrlimit(resource.RLIMIT_CORE)
             resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+            # Ignored in what a shell started in the background.
+            signal.signal(signal.SIGQUIT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGQUIT)
         finally:
             os._exit(1)
