@@ -4,6 +4,7 @@ Every run can read them, since keepers and SDK are made of them, and none can ch
 they lie: whoever changes them is the next supervisor.
 """
 
+import contextlib
 import os
 import site
 import sys
@@ -51,7 +52,7 @@ def imported_from(python_path: str, here: str) -> dict[str, str]:
     Python executes before anything of ours.  Of an entry that is not there it is the nearest
     directory that is; where a link is on the way, the one that holds the link, too.
 
-    *python_path*: ``PYTHONPATH`` of this process.  *here*: its working directory.
+    *python_path*: ``PYTHONPATH`` of this process.  *here*: where the next one is started.
     """
     found: dict[str, str] = {}
     if python_path and not sys.flags.ignore_environment:
@@ -60,7 +61,9 @@ def imported_from(python_path: str, here: str) -> dict[str, str]:
     for number, entry in enumerate(sys.path):
         is_the_programs = number == 0 and not sys.flags.safe_path
         why = "its program lies there" if is_the_programs else "it is installed there"
-        _add_deciding(os.path.join(here, entry), why, found)
+        # The empty one of ``python -c`` and of interpreters that are typed to is where we are.
+        with contextlib.suppress(FileNotFoundError):
+            _add_deciding(os.path.abspath(entry), why, found)
     return found
 
 
