@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.spec import SpecError
+from agentctl_supervisor.policy.own_files import Importing
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.workspace import Candidate, Workspace, choose, look
 from agentctl_testkit_capabilities import Capability, needs
@@ -27,7 +28,7 @@ def _chosen(cwd: str, asked: Candidate | None = None, *, writable: bool = True) 
         _FRESH,
         places=_PLACES,
         ours=("/home/ada/project/.venv", "/srv/agentctl/agentctl_supervisor"),
-        imported={"/home/ada/flat": "it is installed there"},
+        imported={"/home/ada/flat": Importing("it is installed there", "a way out")},
     )
 
 
@@ -72,10 +73,11 @@ def test_the_working_directory_is_the_workspace(cwd: str) -> None:
 )
 def test_what_is_too_much_is_given_to_no_run(cwd: str, why: str) -> None:
     """Started there, it gets a fresh workspace and says why; asked for by name, it is an error."""
-    assert _chosen(cwd) == Workspace(_FRESH, _FRESH, private=True, why=why)
+    hint = "a way out" if cwd == "/home/ada/flat" else ""
+    assert _chosen(cwd) == Workspace(_FRESH, _FRESH, private=True, why=why, hint=hint)
     with pytest.raises(SpecError, match=re.escape(f"--workspace {cwd} is {why}")) as caught:
         _chosen("/work", Candidate(cwd, cwd))
-    assert caught.value.hint
+    assert caught.value.hint.startswith(hint or "name a directory")
 
 
 def test_a_directory_that_is_not_ours_is_no_workspace_by_itself() -> None:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
-from agentctl_supervisor.cli.terminal import plain
+from agentctl_supervisor.cli.terminal import labelled, plain
 from agentctl_supervisor.launch import working_directory
-from agentctl_supervisor.policy.decision import why_fresh
+from agentctl_supervisor.policy.decision import usual_workspace
 
 
 def lines_about(spec: RunSpec, report: Report) -> Iterator[str]:
@@ -15,6 +15,8 @@ def lines_about(spec: RunSpec, report: Report) -> Iterator[str]:
     if not report.workspace.private:
         return
     cwd = working_directory(spec)
-    why = why_fresh(cwd, os.environ)
-    yield plain(f"agentctl: {cwd} is {why}; the run has a fresh workspace:")
+    usual = usual_workspace(cwd, os.environ)
+    yield plain(f"agentctl: {cwd} is {usual.why}; the run has a fresh workspace:")
     yield f"  {plain(report.workspace.path)}"
+    if usual.hint:
+        yield labelled("hint", usual.hint)

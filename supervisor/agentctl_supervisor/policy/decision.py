@@ -107,12 +107,12 @@ def decide(spec: RunSpec, ground: Ground) -> Policy:
     return _Confined(spec, ground, level, network).policy()
 
 
-def why_fresh(cwd: str, environ: Mapping[str, str]) -> str:
-    """Why a run that begins in *cwd* gets a fresh workspace; empty if it gets *cwd* itself."""
+def usual_workspace(cwd: str, environ: Mapping[str, str]) -> Workspace:
+    """That of a run that begins in *cwd* and names none; a fresh one is called ``/``."""
     there, told = places(environ), environ.get("PYTHONPATH", "")
     own, _ = shared_view.ours(there, told)
     imported = imported_from(told, cwd)
-    return choose(None, look(cwd), "/", places=there, ours=kept(own), imported=imported).why
+    return choose(None, look(cwd), "/", places=there, ours=kept(own), imported=imported)
 
 
 def _whole_environment(spec: RunSpec, ground: Ground, level: Sandbox) -> dict[str, str]:
@@ -291,12 +291,15 @@ class _Confined:
                     f"{option} {shown} is to be writable and read-only at once",
                     "name it once",
                 )
-            if writable and (
-                real in self._imported or any(is_beneath(real, own) for own in self._kept)
-            ):
+            if writable and any(is_beneath(real, own) for own in self._kept):
                 raise SpecError(
                     f"{option} {shown} is agentctl's own, or its interpreter's",
-                    "install agentctl in an environment of its own: pipx install, uv tool install",
+                    "make the run an environment of its own: python3 -m venv",
+                )
+            if writable and (importing := self._imported.get(real)):
+                raise SpecError(
+                    f"{option} {shown} is where agentctl itself imports from ({importing.why})",
+                    importing.hint,
                 )
             if writable and not os.access(real, os.W_OK):
                 raise SpecError(f"{option} {shown} cannot be written to", f"ls -ld {shown}")

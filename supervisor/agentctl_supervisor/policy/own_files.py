@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Final
+from typing import Final, NamedTuple
 
 from agentctl_supervisor.policy.installations import prefix_parts
 from agentctl_supervisor.policy.links import follow, is_beneath
@@ -30,6 +30,25 @@ class OwnFile:
     kept: bool = True
 
 
+class Importing(NamedTuple):
+    """Why agentctl imports from a directory, and what to do for a run that is to write there."""
+
+    why: str
+    hint: str
+
+
+_BY_VARIABLE: Final = Importing(
+    "PYTHONPATH", "unset PYTHONPATH; --env PYTHONPATH=... is for the run alone"
+)
+_BY_PROGRAM: Final = Importing(
+    "its program lies there", "python -P -m agentctl_supervisor, or agentctl, is not bound to it"
+)
+_BY_INSTALLATION: Final = Importing(
+    "it is installed there",
+    "install agentctl in an environment of its own: pipx install, uv tool install",
+)
+
+
 def own_files(places: Places, python_path: str) -> tuple[OwnFile, ...]:
     """What runs see of ours; paths as they are written, links and all."""
     found: dict[str, OwnFile] = {}
@@ -45,29 +64,29 @@ def kept(files: tuple[OwnFile, ...]) -> tuple[str, ...]:
     return tuple(path for path in real if not any(is_beneath(path, i) for i in _INSTALLED))
 
 
-def imported_from(python_path: str, here: str) -> dict[str, str]:
+def imported_from(python_path: str, here: str) -> dict[str, Importing]:
     """The real directories that decide what this program imports when it is next started.
 
-    Each with who says so.  Whoever can write to one leaves a ``sitecustomize`` there, which
+    Each with the reason.  Whoever can write to one leaves a ``sitecustomize`` there, which
     Python executes before anything of ours.  Of an entry that is not there it is the nearest
     directory that is; where a link is on the way, the one that holds the link, too.
 
     *python_path*: ``PYTHONPATH`` of this process.  *here*: where the next one is started.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Importing] = {}
     if python_path and not sys.flags.ignore_environment:
         for entry in python_path.split(os.pathsep):
-            _add_deciding(os.path.join(here, entry), "PYTHONPATH", found)
+            _add_deciding(os.path.join(here, entry), _BY_VARIABLE, found)
     for number, entry in enumerate(sys.path):
         is_the_programs = number == 0 and not sys.flags.safe_path
-        why = "its program lies there" if is_the_programs else "it is installed there"
+        why = _BY_PROGRAM if is_the_programs else _BY_INSTALLATION
         # The empty one of ``python -c`` and of interpreters that are typed to is where we are.
         with contextlib.suppress(FileNotFoundError):
             _add_deciding(os.path.abspath(entry), why, found)
     return found
 
 
-def _add_deciding(path: str, why: str, found: dict[str, str]) -> None:
+def _add_deciding(path: str, why: Importing, found: dict[str, Importing]) -> None:
     while True:
         try:
             followed = follow(path)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.policy.links import as_text, is_beneath
+from agentctl_supervisor.policy.own_files import Importing
 from agentctl_supervisor.policy.places import Places
 
 
@@ -14,12 +15,14 @@ class Workspace:
     """The directory ``path``, and where in it the run begins: ``cwd``.
 
     ``private``: a fresh one, because of ``why`` (which completes "because DIRECTORY is").
+    ``hint``: what to do about that, if anything can be done.
     """
 
     path: str
     cwd: str
     private: bool = False
     why: str = ""
+    hint: str = ""
 
     @property
     def told(self) -> str:
@@ -60,7 +63,7 @@ def choose(
     *,
     places: Places,
     ours: Sequence[str],
-    imported: Mapping[str, str],
+    imported: Mapping[str, Importing],
 ) -> Workspace:
     """The workspace: *asked*, else *cwd*, else a *fresh* one where *cwd* must not be given away.
 
@@ -71,19 +74,20 @@ def choose(
         SpecError: *asked* is not there, is no directory, cannot be written to, or is too much.
     """
     if asked is None:
-        why = _why_not(cwd, places, ours, imported)
+        why, hint = _why_not(cwd, places, ours, imported)
         if not why and not cwd.writable:
             why = "not yours to write to"
-        return Workspace(fresh, fresh, private=True, why=why) if why else _of(cwd, cwd)
+        return Workspace(fresh, fresh, True, why, hint) if why else _of(cwd, cwd)
     if asked.missing:
         raise SpecError(f"--workspace {asked.shown} is not there", f"mkdir -p {asked.shown}")
     if not asked.is_directory:
         raise SpecError(f"--workspace {asked.shown} is not a directory", "name its directory")
-    why = _why_not(asked, places, ours, imported)
+    why, hint = _why_not(asked, places, ours, imported)
     if why:
         raise SpecError(
             f"--workspace {asked.shown} is {why}",
-            "name a directory made for the run, or leave it out in such a place for a fresh one",
+            hint
+            or "name a directory made for the run, or leave it out in such a place for a fresh one",
         )
     if not asked.writable:
         raise SpecError(f"--workspace {asked.shown} cannot be written to", f"ls -ld {asked.shown}")
@@ -96,12 +100,13 @@ def _of(directory: Candidate, cwd: Candidate) -> Workspace:
 
 
 def _why_not(
-    directory: Candidate, places: Places, ours: Sequence[str], imported: Mapping[str, str]
-) -> str:
+    directory: Candidate, places: Places, ours: Sequence[str], imported: Mapping[str, Importing]
+) -> tuple[str, str]:
+    """Why no run may have it, and what to do about that; both empty if one may."""
     if why := places.why_no_workspace(directory.real):
-        return why
+        return why, ""
     if any(is_beneath(directory.real, path) for path in ours):
-        return "agentctl's own, or its interpreter's"
-    if directory.real in imported:
-        return f"where agentctl itself imports from ({imported[directory.real]})"
-    return ""
+        return "agentctl's own, or its interpreter's", ""
+    if importing := imported.get(directory.real):
+        return f"where agentctl itself imports from ({importing.why})", importing.hint
+    return "", ""
