@@ -18,7 +18,7 @@ def limit() -> None:
 
 
 def nice() -> None:
-    os.setpriority(os.PRIO_PROCESS, VICTIM, 11)
+    os.setpriority(os.PRIO_PROCESS, VICTIM, max(11, os.nice(0)))
 
 
 def pin() -> None:

@@ -34,7 +34,7 @@ attempt(
         "signal 0": lambda: os.kill(OTHER, 0),
         "SIGSTOP": stop,
         "prlimit": lambda: resource.prlimit(OTHER, resource.RLIMIT_CPU),
-        "setpriority": lambda: os.setpriority(os.PRIO_PROCESS, OTHER, 5),
+        "setpriority": lambda: os.setpriority(os.PRIO_PROCESS, OTHER, max(5, os.nice(0))),
         "ptrace": lambda: checked(libc.ptrace(_PTRACE_SEIZE, OTHER, None, None)),
     }
 )
