@@ -12,6 +12,7 @@ from agentctl_protocol.spawning import Launch
 from agentctl_protocol.spec import RunSpec, SpecError, split_target
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import CONFINED, Containment, Network, Sandbox
+from agentctl_supervisor.guessing import closest
 from agentctl_supervisor.policy.decision import Ground, Policy, decide
 
 LEVEL_VARIABLE: Final = "AGENTCTL_SANDBOX"
@@ -62,13 +63,11 @@ def _word(text: str, words: type[_W], what: str, prefix: str = "") -> _W:
     try:
         return words(text)
     except ValueError:
-        from difflib import get_close_matches
-
-        close = get_close_matches(text, list(words), 1, 0.6)
+        close = closest(text, words)
         listed = " or ".join(words)
         raise SpecError(
             f"{prefix}{text[:40]}: no such {what}",
-            f"did you mean {close[0]}? There is {listed}" if close else listed,
+            f"did you mean {close}? There is {listed}" if close else listed,
         ) from None
 
 

@@ -4,10 +4,11 @@ import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 from agentctl_supervisor.cli.parser import DURATION, Parser, command_parser
 from agentctl_supervisor.errors import UsageError
+from agentctl_supervisor.guessing import closest
 
 HELP: Final = """\
 Run agents and untrusted code in sandboxes of their own; really stop them.
@@ -320,10 +321,3 @@ def _version() -> str:
         return version("agentctl-supervisor")
     except PackageNotFoundError:
         return "(from its source tree)"
-
-
-def closest(word: str, known: Any) -> str | None:
-    """The one of *known* that *word* was probably meant to be."""
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(word, list(known), 1, 0.6)), None)

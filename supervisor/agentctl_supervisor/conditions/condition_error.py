@@ -2,7 +2,6 @@
 
 import unicodedata
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 
 from agentctl_protocol.spec import SpecError
@@ -11,7 +10,6 @@ WIDTH: Final = 78
 """Columns of an excerpt: it is shown on a terminal of 80 without being broken."""
 
 _CUT: Final = "..."
-_LONGEST_WORD: Final = 64
 
 
 class ConditionError(SpecError):
@@ -53,12 +51,6 @@ def shown(text: str, longest: int = 40) -> str:
     """*text* in quotes and on one line, cut where it is too long."""
     cut = text if len(text) <= longest else text[:longest] + _CUT
     return f"'{''.join(map(_visible, cut))}'"
-
-
-def guess(word: str, known: Iterable[str]) -> str:
-    """The one of *known* that *word* was meant to be, or nothing."""
-    close = get_close_matches(word[:_LONGEST_WORD], list(known), 1, 0.6)
-    return close[0] if close else ""
 
 
 def _visible(char: str) -> str:

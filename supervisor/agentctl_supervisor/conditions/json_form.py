@@ -13,10 +13,11 @@ import msgspec
 from agentctl_protocol.errors import UNREADABLE, one_line
 from agentctl_supervisor.conditions.composition import Condition, leaves_of
 from agentctl_supervisor.conditions.condition import TerminationCondition
-from agentctl_supervisor.conditions.condition_error import ConditionError, guess, shown
+from agentctl_supervisor.conditions.condition_error import ConditionError, shown
 from agentctl_supervisor.conditions.leaves import FunctionalTermination
 from agentctl_supervisor.conditions.text_form import FORMS
 from agentctl_supervisor.conditions.text_parser import from_text
+from agentctl_supervisor.guessing import closest
 
 MAX_JSON_BYTES: Final = 4 << 20
 
@@ -74,7 +75,7 @@ def _translated(error: Exception) -> ConditionError:
     told = one_line(error)
     if (unknown := _UNKNOWN.fullmatch(told)) is not None:
         word = unknown["word"]
-        close = guess(word, _NAMES)
+        close = closest(word, _NAMES)
         hint = f"did you mean {close}?" if close else f"there are {', '.join(_NAMES)}"
         return ConditionError(f"no condition {shown(word)}", hint)
     if "`func`" in told or "`Callable`" in told:

@@ -30,7 +30,7 @@ _NONE: Final[_Numbers] = []
 class MessagesSeen:
     """Watches for the conditions on messages that a tree has.
 
-    ``steps`` counts calls of tools and their ends, too; `steps.Steps` adds those.
+    ``steps`` counts calls of tools and their ends, too; `tool_calls.ToolCalls` adds those.
     """
 
     def __init__(self, leaves: Iterable[tuple[int, Leaf]], hits: Hits) -> None:

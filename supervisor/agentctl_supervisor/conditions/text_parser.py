@@ -16,10 +16,11 @@ from agentctl_supervisor.conditions.composition import (
     AnyOf,
     Condition,
 )
-from agentctl_supervisor.conditions.condition_error import ConditionError, guess, shown
+from agentctl_supervisor.conditions.condition_error import ConditionError, shown
 from agentctl_supervisor.conditions.leaves import FunctionalTermination
 from agentctl_supervisor.conditions.text_form import FORMS, Form, Kind, Parameter
 from agentctl_supervisor.conditions.text_tokens import Token, tokens
+from agentctl_supervisor.guessing import closest
 
 _CLASSES: Final = {form.condition.__name__: name for name, form in FORMS.items()}
 _FUNCTIONAL: Final = {"functional", FunctionalTermination.__name__}
@@ -128,8 +129,8 @@ class _Parser:
             hint = "functions are given in Python only"
         elif name.text.lower() in _WORDS:
             hint = _WORDS[name.text.lower()]
-        elif close := guess(name.text.lower(), FORMS) or _CLASSES.get(
-            guess(name.text, _CLASSES), ""
+        elif close := closest(name.text.lower(), FORMS) or _CLASSES.get(
+            closest(name.text, _CLASSES), ""
         ):
             hint = f"did you mean {FORMS[close].example}?"
         return self._error(f"no condition {shown(name.text)}", hint, name.at)
@@ -177,7 +178,7 @@ class _Parser:
             raise self._error(told, example, token.at)
         known = {parameter.name: parameter for parameter in form.parameters}
         if token.text not in known:
-            close = guess(token.text, known)
+            close = closest(token.text, known)
             hint = f"did you mean {close}=?" if close else f"it takes {', '.join(known)}"
             raise self._error(f"{name.text} has no argument {shown(token.text)}", hint, token.at)
         return known[token.text]

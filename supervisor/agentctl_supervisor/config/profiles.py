@@ -16,6 +16,7 @@ from agentctl_supervisor.config import files, trust
 from agentctl_supervisor.config.files import ConfigFile
 from agentctl_supervisor.config.settings import KEYS, MOST, Place, Value
 from agentctl_supervisor.errors import UsageError
+from agentctl_supervisor.guessing import closest
 
 PROFILE_VARIABLE: Final = "AGENTCTL_PROFILE"
 NO_FILES: Final = "none"
@@ -187,19 +188,15 @@ def _no_such_profile(
     told = f"{named_by}: no profile {_cut(profile)!r}" + (f" in {where}" if where else "")
     if not where:
         return UsageError(told, hint=f"[profile.{_cut(profile)}] in {files.NAME} makes one")
-    from difflib import get_close_matches
-
-    if guess := get_close_matches(profile, names, 1, 0.6):
-        return UsageError(told, hint=f"did you mean {guess[0]}?")
+    if close := closest(profile, names):
+        return UsageError(told, hint=f"did you mean {close}?")
     listed = ", ".join(names[:8])
     return UsageError(told, hint=f"there is {listed}" if names else "there is none in there")
 
 
 def _guess(word: str, known: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    if guess := get_close_matches(word, known, 1, 0.6):
-        return f"did you mean {guess[0]}?"
+    if close := closest(word, known):
+        return f"did you mean {close}?"
     return f"there is {', '.join(known)}"
 
 

@@ -15,6 +15,7 @@ from agentctl_protocol.spec import SpecError, check_pattern
 from agentctl_protocol.vocabulary import Network, Sandbox
 from agentctl_supervisor.durations import parse_duration, parse_limit
 from agentctl_supervisor.errors import UsageError
+from agentctl_supervisor.guessing import closest
 from agentctl_supervisor.sizes import parse_size
 
 MOST: Final = 256
@@ -103,11 +104,9 @@ def _network(raw: Any, place: Place) -> Value:
 
 
 def _meant(text: str, words: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
     known = list(words)
-    close = get_close_matches(text, known, 1, 0.6)
-    return f"did you mean {close[0]}?" if close else " or ".join(known)
+    close = closest(text, known)
+    return f"did you mean {close}?" if close else " or ".join(known)
 
 
 def _path(raw: Any, place: Place) -> Value:

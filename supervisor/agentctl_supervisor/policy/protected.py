@@ -11,6 +11,7 @@ from typing import Final
 
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.errors import UsageError
+from agentctl_supervisor.guessing import closest
 from agentctl_supervisor.policy import git_names
 from agentctl_supervisor.policy.links import is_beneath
 
@@ -119,10 +120,8 @@ def check(unprotect: Iterable[str]) -> None:
         if any(is_beneath(name.strip("/"), at) for at in (git_names.MODULES, git_names.WORKTREES)):
             continue
         if len(names((name,))) == len(names()):
-            from difflib import get_close_matches
-
-            close = get_close_matches(name, names(), 1, 0.6)
+            close = closest(name, names())
             raise SpecError(
                 f"nothing protected is called {name[:80]!r}",
-                f"did you mean {close[0]}?" if close else "agentctl run --explain lists the names",
+                f"did you mean {close}?" if close else "agentctl run --explain lists the names",
             )
