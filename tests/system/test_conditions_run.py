@@ -92,9 +92,13 @@ async def test_an_agent_that_ignores_the_end_is_ended(
         "import signal, time\nfrom agentctl_child import RunCancelled, run\n\n\n"
         "def main():\n"
         "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "    run.emit_message('enough')\n"
+        "    told = False\n"
         "    while True:\n"
-        "        try:\n            time.sleep(60)\n"
+        "        try:\n"
+        "            if not told:\n"
+        "                told = True\n"
+        "                run.emit_message('enough')\n"
+        "            time.sleep(60)\n"
         "        except RunCancelled:\n            pass\n"
     )
     spec = RunSpec(
