@@ -12,6 +12,8 @@ from agentctl_protocol.spec import RunSpec, SpecError
 from agentctl_protocol.vocabulary import Network, Sandbox
 from agentctl_supervisor.policy.decision import Ground, Policy, decide
 from agentctl_supervisor.policy.git_names import MOST
+from agentctl_testkit import ORDINARY_UID
+from agentctl_testkit_capabilities import Capability, needs
 
 
 def _policy(
@@ -180,6 +182,23 @@ def _imports(
         return {"PYTHONPATH": f"/usr/lib/python3:{entry}"}
     monkeypatch.setattr(sys, "path", [*sys.path, os.path.join(workspace, entry)])
     return {}
+
+
+@needs(Capability.ROOT)
+def test_what_is_protected_stays_its_owners(workspace: Path) -> None:
+    """Root's key in the directory of a user is not shown as a file of that user's."""
+    _write(workspace / ".netrc")
+    _write(workspace / ".npmrc")
+    for path in (workspace, workspace / ".npmrc"):
+        os.chown(path, ORDINARY_UID, ORDINARY_UID)
+    mapped = {
+        piece.path: piece.part.mapped
+        for piece in _policy(workspace).view.pieces
+        if isinstance(piece.part, Bind)
+    }
+    assert mapped[str(workspace)]
+    assert mapped[f"{workspace}/.npmrc"]
+    assert not mapped[f"{workspace}/.netrc"]
 
 
 def test_a_runs_own_python_path_is_its_own(workspace: Path) -> None:

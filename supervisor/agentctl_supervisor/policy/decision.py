@@ -26,6 +26,7 @@ from agentctl_supervisor.policy.view import (
     Rank,
     View,
     as_it_is,
+    belongs_to_another,
     private_root,
 )
 from agentctl_supervisor.policy.workspace import Workspace, choose, look
@@ -331,7 +332,10 @@ class _Confined:
         if _leads_elsewhere(path):
             self._exposed.append((name, "a link cannot be protected"))
             return
-        self._gathered.put(Piece(Bind(os.fsencode(path), mapped=True), why, Rank.PROTECTED))
+        # Somebody else's stays that: a key of root's, where root runs something in the
+        # directory of a user, is not the run's to read.
+        mapped = not belongs_to_another(path, self._workspace.path)
+        self._gathered.put(Piece(Bind(os.fsencode(path), mapped=mapped), why, Rank.PROTECTED))
 
     # --- its own -----------------------------------------------------------
 

@@ -211,9 +211,18 @@ def _in(piece: Piece, outer: Part | None) -> Piece | None:
 def _as_in(piece: Piece, outer: Bind) -> Piece:
     """*piece* as it has to be in *outer*: whose files are the run's there, are so here."""
     assert isinstance(piece.part, Bind)
-    if outer.mapped and not piece.part.mapped:
+    is_theirs = belongs_to_another(piece.part.path, outer.path)
+    if outer.mapped and not piece.part.mapped and not is_theirs:
         return replace(piece, part=_bind(piece.part, mapped=True))
     return piece
+
+
+def belongs_to_another(path: bytes | str, directory: bytes | str) -> bool:
+    """Whether a file is not of the user whom *directory* belongs to.  Of none that is not there."""
+    try:
+        return os.stat(path).st_uid != os.stat(directory).st_uid
+    except OSError:
+        return False
 
 
 def _like(part: Part, outer: Bind) -> Part:
