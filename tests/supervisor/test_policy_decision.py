@@ -17,11 +17,9 @@ from agentctl_testkit_capabilities import Capability, needs
 
 
 def _policy(
-    workspace: Path, *argv: str, environ: dict[str, str] | None = None, **more: Any
+    workspace: Path, /, *argv: str, environ: dict[str, str] | None = None, **more: Any
 ) -> Policy:
     given: dict[str, Any] = {"argv": argv or ("/bin/true",)}
-    if "workspace_" in more:
-        given["workspace"] = more.pop("workspace_")
     spec = RunSpec(**{**given, "sandbox": Sandbox.STRICT, "net": Network.NONE, **more})
     known = {"PATH": "/usr/bin:/bin", "HOME": "/nowhere", **(environ or {})}
     ground = Ground(known, str(workspace), "/state/r")
@@ -147,7 +145,7 @@ def test_where_agentctl_imports_from_is_no_runs_workspace(
     policy = _policy(workspace, environ=environ, sandbox=level)
     assert policy.workspace is not None
     assert policy.workspace.private
-    explicit: tuple[dict[str, Any], ...] = ({"workspace_": "."}, {"rw": (str(workspace),)})
+    explicit: tuple[dict[str, Any], ...] = ({"workspace": "."}, {"rw": (str(workspace),)})
     for option in explicit:
         with pytest.raises(SpecError, match="agentctl"):
             _policy(workspace, environ=environ, sandbox=level, **option)

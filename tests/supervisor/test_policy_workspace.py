@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.policy.own_files import Importing
+from agentctl_supervisor.policy.own_files import Importing, Reserved
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.workspace import Candidate, Workspace, choose, look
 from agentctl_testkit_capabilities import Capability, needs
@@ -27,8 +27,10 @@ def _chosen(cwd: str, asked: Candidate | None = None, *, writable: bool = True) 
         Candidate(cwd, cwd, writable=writable),
         _FRESH,
         places=_PLACES,
-        ours=("/home/ada/project/.venv", "/srv/agentctl/agentctl_supervisor"),
-        imported={"/home/ada/flat": Importing("it is installed there", "a way out")},
+        reserved=Reserved(
+            kept=("/home/ada/project/.venv", "/srv/agentctl/agentctl_supervisor"),
+            imported={"/home/ada/flat": Importing("it is installed there", "a way out")},
+        ),
     )
 
 

@@ -10,11 +10,9 @@ import errno
 import os
 import signal
 import struct
-from collections.abc import Callable
 from typing import Final
 
 from agentctl_child.sandbox import syscalls
-from agentctl_child.sandbox.injected_failures import strike
 
 NEW_MOUNTS: Final = 0x0002_0000
 NEW_CGROUPS: Final = 0x0200_0000
@@ -66,24 +64,16 @@ def fork(namespaces: int = 0, cgroup: int | None = None) -> tuple[int, int]:
     directory that the child starts in.  Raises OSError; then there is no child.
     """
     try:
-        return _until_made(lambda: _clone3(namespaces, cgroup))
+        return syscalls.uninterrupted("clone3", lambda: _clone3(namespaces, cgroup))
     except OSError as error:
         # A container's seccomp profile answers ENOSYS (docker) or EPERM to clone3,
         # whose flags it cannot see; clone itself may be allowed.
         if error.errno not in (errno.ENOSYS, errno.EPERM):
             raise
-    pid, pidfd = _until_made(lambda: _clone(namespaces))
+    pid, pidfd = syscalls.uninterrupted("clone", lambda: _clone(namespaces))
     if pid == 0 and cgroup is not None:
         join_cgroup(cgroup)
     return pid, pidfd
-
-
-def _until_made(clone: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-    while True:
-        try:
-            return clone()
-        except InterruptedError:
-            continue
 
 
 def join_cgroup(cgroup: int) -> None:
@@ -113,7 +103,6 @@ def _clone3(namespaces: int, cgroup: int | None) -> tuple[int, int]:
         ),
         88,
     )
-    strike("clone3")
     return _forked(pidfd, syscalls.CLONE3, arguments, ctypes.c_long(88))
 
 
@@ -124,7 +113,6 @@ def _clone(namespaces: int) -> tuple[int, int]:
     child_tid = ctypes.c_long(_TID_ADDRESS)
     # The last two arguments change places between the architectures: clone(2).
     last = (no_tls, child_tid) if os.uname().machine == "aarch64" else (child_tid, no_tls)
-    strike("clone")
     return _forked(pidfd, syscalls.CLONE, flags, ctypes.c_long(0), parent_tid, *last)
 
 

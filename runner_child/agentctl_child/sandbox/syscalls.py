@@ -60,42 +60,40 @@ def _checked(returned: int, what: str) -> int:
 def syscall(what: str, number: int, *arguments: object) -> int:
     """What system call ``number`` returned; integers are passed as longs, the rest as it is.
 
-    Raises OSError with ``what`` in its text.  One that was interrupted is made again:
-    keepers take no signals, so that what they set up is either done or refused.
+    Raises OSError with ``what`` in its text.
     """
     # ctypes passes a bare int as a C int: half a register of a variadic call is rubbish.
     words = [_long(a) if isinstance(a, int) else a for a in arguments]
+    return uninterrupted(what, lambda: _checked(_syscall(_long(number), *words), what))
+
+
+def uninterrupted(what: str, make: Callable[[], _T]) -> _T:
+    """What *make*, one call, returned; it is made again as often as it is interrupted.
+
+    Keepers take no signals, so that what they set up is either done or refused.
+    """
     while True:
         try:
             strike(what)
-            return _checked(_syscall(_long(number), *words), what)
+            return make()
         except InterruptedError:
             continue
 
 
 def call(what: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """The same for a call that Python does offer, so that its failures look alike."""
-    while True:
-        try:
-            strike(what)
-            return function(*args, **kwargs)
-        except InterruptedError:
-            continue
-        except OSError as error:
-            number = error.errno or errno.EIO
-            raise OSError(number, f"{what}: {os.strerror(number)}") from None
+    try:
+        return uninterrupted(what, lambda: function(*args, **kwargs))
+    except OSError as error:
+        number = error.errno or errno.EIO
+        raise OSError(number, f"{what}: {os.strerror(number)}") from None
 
 
 def prctl(what: str, option: int, *arguments: object) -> int:
     """Ask or tell the kernel about this process; missing arguments are 0, as it often demands."""
     words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
     words += [ctypes.c_ulong(0)] * (4 - len(words))
-    while True:
-        try:
-            strike(what)
-            return _checked(_prctl(option, *words), what)
-        except InterruptedError:
-            continue
+    return uninterrupted(what, lambda: _checked(_prctl(option, *words), what))
 
 
 def mount(source: bytes, target: bytes, kind: bytes | None, flags: int) -> None:

@@ -9,11 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from agentctl_protocol.spec import RunSpec, SpecError
+from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 from agentctl_supervisor.cli.terminal import clip, line_width, out, out_json, plain
 from agentctl_supervisor.cli.wording import show_limit, show_size
-from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.launch import policy_of, settled
 from agentctl_supervisor.policy.explanation import Explanation, Shown, explain
 from agentctl_supervisor.processes.own_uids import OwnUids
@@ -33,10 +32,7 @@ _NETWORKS: Final = {
 
 def run(spec: RunSpec, *, as_json: bool) -> int:
     """Prints the policy of *spec* and returns the exit code."""
-    try:
-        explanation = _explained(spec)
-    except SpecError as error:
-        raise UsageError(str(error), hint=error.hint) from None
+    explanation = _explained(spec)
     if as_json:
         out_json(explanation)
         return 0

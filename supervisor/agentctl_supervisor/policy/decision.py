@@ -17,8 +17,8 @@ from agentctl_supervisor.policy import (
     system_view,
 )
 from agentctl_supervisor.policy.contents import beginning
-from agentctl_supervisor.policy.links import follow, is_beneath, leads_out, lies_inside
-from agentctl_supervisor.policy.own_files import imported_from, kept
+from agentctl_supervisor.policy.links import follow, leads_out, lies_inside
+from agentctl_supervisor.policy.own_files import reserved
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.view import (
     Gathered,
@@ -112,8 +112,7 @@ def usual_workspace(cwd: str, environ: Mapping[str, str]) -> Workspace:
     """That of a run that begins in *cwd* and names none; a fresh one is called ``/``."""
     there, told = places(environ), environ.get("PYTHONPATH", "")
     own, _ = shared_view.ours(there, told)
-    imported = imported_from(told, cwd)
-    return choose(None, look(cwd), "/", places=there, ours=kept(own), imported=imported)
+    return choose(None, look(cwd), "/", places=there, reserved=reserved(own, told, cwd))
 
 
 def _whole_environment(spec: RunSpec, ground: Ground, level: Sandbox) -> dict[str, str]:
@@ -130,8 +129,7 @@ class _Confined:
         self._places: Final[Places] = places(ground.environ)
         told = ground.environ.get("PYTHONPATH", "")
         own, self._ours = shared_view.ours(self._places, told)
-        self._kept: Final = kept(own)
-        self._imported: Final = imported_from(told, ground.here)
+        self._reserved: Final = reserved(own, told, ground.here)
         protected.check(spec.unprotect)
         here = look(ground.here)
         self._here = here.real
@@ -143,8 +141,7 @@ class _Confined:
             here,
             os.path.join(ground.run_directory, "workspace"),
             places=self._places,
-            ours=self._kept,
-            imported=self._imported,
+            reserved=self._reserved,
         )
         self._gathered: Final = Gathered(self._writable_by_runs(here.real))
         self._env: Final = _whole_environment(spec, ground, level)
@@ -292,15 +289,11 @@ class _Confined:
                     f"{option} {shown} is to be writable and read-only at once",
                     "name it once",
                 )
-            if writable and any(is_beneath(real, own) for own in self._kept):
+            why, hint = self._reserved.why_not(real) if writable else ("", "")
+            if why:
                 raise SpecError(
-                    f"{option} {shown} is agentctl's own, or its interpreter's",
-                    "make the run an environment of its own: python3 -m venv",
-                )
-            if writable and (importing := self._imported.get(real)):
-                raise SpecError(
-                    f"{option} {shown} is where agentctl itself imports from ({importing.why})",
-                    importing.hint,
+                    f"{option} {shown} is {why}",
+                    hint or "make the run an environment of its own: python3 -m venv",
                 )
             if writable and not os.access(real, os.W_OK):
                 raise SpecError(f"{option} {shown} cannot be written to", f"ls -ld {shown}")
@@ -309,7 +302,7 @@ class _Confined:
     def _keep_imports(self) -> None:
         """What decides about our imports stays as it is, wherever a run may write around it."""
         around = [piece.path for piece in self._gathered.all() if piece.writable]
-        for path in self._imported:
+        for path in self._reserved.imported:
             if any(lies_inside(path, directory) for directory in around):
                 self._gathered.show(path, "agentctl itself imports from it", Rank.KEPT)
 

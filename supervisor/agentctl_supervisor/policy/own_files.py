@@ -8,8 +8,8 @@ import contextlib
 import os
 import site
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Final, NamedTuple
 
@@ -58,13 +58,37 @@ def own_files(places: Places, python_path: str) -> tuple[OwnFile, ...]:
     return tuple(found.values())
 
 
-def kept(files: tuple[OwnFile, ...]) -> tuple[str, ...]:
-    """The real paths that no run may change, without those that nobody may change anyway."""
+@dataclass(frozen=True)
+class Reserved:
+    """What no run may be given to write to.
+
+    ``kept``: the real paths of ours, without those that nobody may change anyway.
+    ``imported``: the directories that decide what we import.
+    """
+
+    kept: tuple[str, ...] = ()
+    imported: Mapping[str, Importing] = field(default_factory=dict)
+
+    def why_not(self, path: str) -> tuple[str, str]:
+        """Why no run may have the real *path* to write to, completing "PATH is", and a way out.
+
+        Both are empty if one may; the way out also where there is none in particular.
+        """
+        if any(is_beneath(path, own) for own in self.kept):
+            return "agentctl's own, or its interpreter's", ""
+        if importing := self.imported.get(path):
+            return f"where agentctl itself imports from ({importing.why})", importing.hint
+        return "", ""
+
+
+def reserved(files: tuple[OwnFile, ...], python_path: str, here: str) -> Reserved:
+    """What is reserved of *files* and beside them; for the rest see `_imported_from`."""
     real = (os.path.realpath(file.path) for file in files if file.kept)
-    return tuple(path for path in real if not any(is_beneath(path, i) for i in _INSTALLED))
+    kept = tuple(path for path in real if not any(is_beneath(path, i) for i in _INSTALLED))
+    return Reserved(kept, _imported_from(python_path, here))
 
 
-def imported_from(python_path: str, here: str) -> dict[str, Importing]:
+def _imported_from(python_path: str, here: str) -> dict[str, Importing]:
     """The real directories that decide what this program imports when it is next started.
 
     Each with the reason.  Whoever can write to one leaves a ``sitecustomize`` there, which

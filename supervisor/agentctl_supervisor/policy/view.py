@@ -211,10 +211,9 @@ def _in(piece: Piece, outer: Part | None) -> Piece | None:
 def _as_in(piece: Piece, outer: Bind) -> Piece:
     """*piece* as it has to be in *outer*: whose files are the run's there, are so here."""
     assert isinstance(piece.part, Bind)
-    is_theirs = belongs_to_another(piece.part.path, outer.path)
-    if outer.mapped and not piece.part.mapped and not is_theirs:
-        return replace(piece, part=_bind(piece.part, mapped=True))
-    return piece
+    if not outer.mapped or piece.part.mapped or belongs_to_another(piece.part.path, outer.path):
+        return piece
+    return replace(piece, part=_bind(piece.part, mapped=True))
 
 
 def belongs_to_another(path: bytes | str, directory: bytes | str) -> bool:

@@ -1,12 +1,11 @@
 """Which directory is the workspace: the one place that a run may write to, and keeps."""
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.policy.links import as_text, is_beneath
-from agentctl_supervisor.policy.own_files import Importing
+from agentctl_supervisor.policy.own_files import Reserved
 from agentctl_supervisor.policy.places import Places
 
 
@@ -62,19 +61,17 @@ def choose(
     fresh: str,
     *,
     places: Places,
-    ours: Sequence[str],
-    imported: Mapping[str, Importing],
+    reserved: Reserved,
 ) -> Workspace:
     """The workspace: *asked*, else *cwd*, else a *fresh* one where *cwd* must not be given away.
 
-    *ours*: what of agentctl no run may change.  *imported*: see `imported_from`.  Begins in
-    *cwd* where that is in the workspace.
+    Begins in *cwd* where that is in the workspace.
 
     Raises:
         SpecError: *asked* is not there, is no directory, cannot be written to, or is too much.
     """
     if asked is None:
-        why, hint = _why_not(cwd, places, ours, imported)
+        why, hint = _why_not(cwd.real, places, reserved)
         if not why and not cwd.writable:
             why = "not yours to write to"
         return Workspace(fresh, fresh, True, why, hint) if why else _of(cwd, cwd)
@@ -82,7 +79,7 @@ def choose(
         raise SpecError(f"--workspace {asked.shown} is not there", f"mkdir -p {asked.shown}")
     if not asked.is_directory:
         raise SpecError(f"--workspace {asked.shown} is not a directory", "name its directory")
-    why, hint = _why_not(asked, places, ours, imported)
+    why, hint = _why_not(asked.real, places, reserved)
     if why:
         raise SpecError(
             f"--workspace {asked.shown} is {why}",
@@ -99,14 +96,8 @@ def _of(directory: Candidate, cwd: Candidate) -> Workspace:
     return Workspace(directory.real, inside)
 
 
-def _why_not(
-    directory: Candidate, places: Places, ours: Sequence[str], imported: Mapping[str, Importing]
-) -> tuple[str, str]:
-    """Why no run may have it, and what to do about that; both empty if one may."""
-    if why := places.why_no_workspace(directory.real):
+def _why_not(path: str, places: Places, reserved: Reserved) -> tuple[str, str]:
+    """As `Reserved.why_not`, with the directories that are too much."""
+    if why := places.why_no_workspace(path):
         return why, ""
-    if any(is_beneath(directory.real, path) for path in ours):
-        return "agentctl's own, or its interpreter's", ""
-    if importing := imported.get(directory.real):
-        return f"where agentctl itself imports from ({importing.why})", importing.hint
-    return "", ""
+    return reserved.why_not(path)
