@@ -1,5 +1,6 @@
 """`agentctl run`: what goes in comes out, and how it ends is how it ended."""
 
+import fcntl
 import json
 import os
 import signal
@@ -238,6 +239,24 @@ def test_a_reader_that_does_not_read_holds_up_no_stop(runs: Foregrounds) -> None
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=20) == 143
     assert runs.left() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_reader_of_our_words_who_does_not_read_holds_up_no_stop(
+    runs: Foregrounds, number: signal.Signals
+) -> None:
+    """The rungs cannot be told to a stderr that is full; still the command ends."""
+    read, write = os.pipe()
+    size = fcntl.fcntl(write, fcntl.F_GETPIPE_SZ)
+    os.write(write, b"x" * size)
+    process = runs.start("--", "sh", "-c", SLEEPER, stderr=write)
+    os.close(write)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    process.send_signal(number)
+    assert process.wait(timeout=20) == 128 + number
+    assert runs.left() == []
+    os.close(read)
 
 
 def test_a_full_disk_behind_stdout_is_told_and_ends_the_run(runs: Foregrounds) -> None:

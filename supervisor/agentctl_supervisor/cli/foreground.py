@@ -79,7 +79,8 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
             report = await live.wait(durable=True)
             await live.wait_delivered()
             if told is not None:
-                await told.wait()
+                with output.until_abandoned():
+                    await told.wait()
             nursery.cancel_scope.cancel()
             hint = _NETWORK_HINT if wanted_network(report, live.stderr) else ""
         await _tell_end(spec, report, output, hint=hint, quiet=quiet, as_json=as_json)

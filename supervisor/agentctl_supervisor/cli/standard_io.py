@@ -57,7 +57,7 @@ class Output:
         if sink is None:
             return
         try:
-            with self._scope():
+            with self.until_abandoned():
                 await sink.write(lambda screen: screen.output(data), data)
         except OSError as error:
             # Also for a full disk and a terminal that is gone.
@@ -102,9 +102,12 @@ class Output:
             scope.cancel()
 
     @contextlib.contextmanager
-    def _scope(self) -> Iterator[None]:
+    def until_abandoned(self) -> Iterator[None]:
+        """Waiting in here for our readers ends when nobody wants to wait for them."""
         # Both streams may be waiting for their readers at once: a scope each.
         with trio.CancelScope() as scope:
+            if self.abandoned:
+                scope.cancel()
             self._writing.add(scope)
             try:
                 yield
