@@ -13,6 +13,7 @@ from agentctl_supervisor.workspace.clock import Beginning, beginning, is_since, 
 from agentctl_testkit import ORDINARY_UID
 from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_hostile_tree import nest
+from agentctl_testkit_ticks import after_a_tick
 
 EVERYTHING = 0
 GENEROUS = Bounds(seconds=60)
@@ -42,7 +43,7 @@ def test_it_names_what_changed_and_not_what_did_not(tmp_path: Path, opening: Non
     (tmp_path / "old").mkdir()
     for name in ("old/same", "old/written", "same"):
         (tmp_path / name).write_text("before")
-    since = _after_a_tick()
+    since = after_a_tick()
 
     (tmp_path / "old/written").write_text("after")
     (tmp_path / "made").mkdir()
@@ -58,7 +59,7 @@ def test_a_deleted_file_shows_as_its_directory(tmp_path: Path) -> None:
     """Nothing is left of it, but the directory that it was in has changed."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d/gone").write_text("")
-    since = _after_a_tick()
+    since = after_a_tick()
 
     (tmp_path / "d/gone").unlink()
 
@@ -70,7 +71,7 @@ def test_a_change_of_rights_or_name_counts(tmp_path: Path) -> None:
     for name in ("mode", "moved"):
         (tmp_path / name).write_text("x")
         os.utime(tmp_path / name, (1, 1))
-    since = _after_a_tick()
+    since = after_a_tick()
 
     (tmp_path / "mode").chmod(0o700)
     (tmp_path / "moved").rename(tmp_path / "here")
@@ -304,11 +305,3 @@ def test_another_mount_is_not_entered(tmp_path: Path, kind: str) -> None:
     )
 
     assert done.stdout.strip() == ("[b'./', b'mounted/'] ['1 mounts beneath it were not entered']")
-
-
-def _after_a_tick() -> int:
-    """A beginning that what was made before is older than: the coarse clock has moved on."""
-    made = beginning().coarse_ns
-    while (now := beginning().coarse_ns) == made:
-        pass
-    return now

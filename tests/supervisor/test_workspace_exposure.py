@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.vocabulary import Sandbox
-from agentctl_supervisor.workspace.clock import beginning, since_ns
 from agentctl_supervisor.workspace.exposure import Names, exposed, names_now
+from agentctl_testkit_ticks import after_a_tick
 
 EVERYTHING = 0
 
@@ -32,7 +32,7 @@ def test_at_strict_what_was_there_is_protected(tmp_path: Path, root: int) -> Non
 
     assert strict.protected == {b".git/hooks", b".bashrc"}
     assert standard.protected == frozenset()
-    assert exposed(root, _after_a_tick(), strict) == []
+    assert exposed(root, after_a_tick(), strict) == []
     assert b".git/config" in exposed(root, EVERYTHING, strict)
     assert exposed(root, EVERYTHING, standard) == [b".bashrc", b".git/config", b".git/hooks"]
 
@@ -43,7 +43,7 @@ def test_only_what_was_touched_since_is_told(tmp_path: Path, root: int) -> None:
     (tmp_path / ".vscode/deep/tasks.json").write_text("")
     (tmp_path / ".idea").mkdir()
     names = names_now(os.fsencode(tmp_path), (), Sandbox.STANDARD)
-    since = _after_a_tick()
+    since = after_a_tick()
     assert exposed(root, since, names) == []
 
     (tmp_path / ".vscode/deep/tasks.json").write_text("run me")
@@ -71,7 +71,7 @@ def test_a_name_that_is_a_link_is_told_by_its_name(tmp_path: Path, root: int) ->
     (tmp_path / ".git").symlink_to("real")
     (tmp_path / ".bashrc").symlink_to("my.bashrc")
     (tmp_path / ".profile").symlink_to("/etc/profile")
-    since = _after_a_tick()
+    since = after_a_tick()
 
     names = names_now(os.fsencode(tmp_path), (), Sandbox.STRICT)
     (tmp_path / "real/hooks/post-merge").write_text("")
@@ -90,7 +90,7 @@ def test_a_directory_with_too_much_in_it_is_told(tmp_path: Path, root: int) -> N
         (tmp_path / f".vscode/{number}").write_text("")
     names = names_now(os.fsencode(tmp_path), (), Sandbox.STANDARD)
 
-    assert exposed(root, _after_a_tick(), names) == [b".vscode"]
+    assert exposed(root, after_a_tick(), names) == [b".vscode"]
 
 
 def test_what_was_given_free_is_not_told(tmp_path: Path, root: int) -> None:
@@ -135,13 +135,6 @@ def test_a_project_file_is_exposed_if_it_may_have_our_settings(
     assert exposed(root, EVERYTHING, names) == ([b"pyproject.toml"] if told else [])
 
 
-def _after_a_tick() -> int:
-    made = beginning().coarse_ns
-    while beginning().coarse_ns == made:
-        pass
-    return since_ns(beginning())
-
-
 def test_a_protected_name_that_somebody_exchanges_is_protected_no_more(
     tmp_path: Path, root: int
 ) -> None:
@@ -150,7 +143,7 @@ def test_a_protected_name_that_somebody_exchanges_is_protected_no_more(
     (tmp_path / ".git/config").write_text("")
     (tmp_path / ".vscode").mkdir()
     names = names_now(os.fsencode(tmp_path), (), Sandbox.STRICT)
-    since = _after_a_tick()
+    since = after_a_tick()
     # What others put into a directory says nothing: its mount is still there.
     (tmp_path / ".vscode/tasks.json").write_text("")
     assert exposed(root, since, names) == []
@@ -167,6 +160,6 @@ def test_settings_that_a_run_adds_are_told_of(tmp_path: Path, root: int) -> None
     """To mention agentctl is not to configure it: such a file was not protected."""
     (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["agentctl"]\n')
     names = names_now(os.fsencode(tmp_path), (), Sandbox.STRICT)
-    since = _after_a_tick()
+    since = after_a_tick()
     (tmp_path / "pyproject.toml").write_text("[tool.agentctl]\n")
     assert exposed(root, since, names) == [b"pyproject.toml"]

@@ -2,7 +2,8 @@
 
 The kernel stamps inodes with its coarse clock, which lags behind by up to a tick (10 ms), so
 the beginning is read from that same clock: what was changed afterwards is never older.  What
-was changed in the very tick of the beginning counts as changed, too.
+was changed in the very tick of the beginning counts as changed, too.  (Linux 6.13 and newer may
+stamp more finely, never below that clock: then the tick before counts, too.)
 """
 
 import time
