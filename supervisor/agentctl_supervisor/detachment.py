@@ -18,9 +18,18 @@ import msgspec
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec, SpecError
 from agentctl_supervisor.errors import AgentctlError
+from agentctl_supervisor.launch import working_directory
+from agentctl_supervisor.policy.import_path import ImportPath, import_path
 from agentctl_supervisor.store.json_file import decode_json, encode_json
 
 MAX_ANSWER: Final = 16 << 20
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What the new supervisor is told: what to run, and what we import, as it is isolated."""
+
+    spec: RunSpec
+    path: ImportPath
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,11 +61,12 @@ def start_detached(spec: RunSpec) -> Report:
     """
     if spec.stdin:
         raise SpecError("a detached run has no standard input to read", "leave out -i")
-    spec = msgspec.structs.replace(spec.checked(), cwd=_working_directory(spec))
+    spec = msgspec.structs.replace(spec.checked(), cwd=working_directory(spec))
     order_fd = os.memfd_create("agentctl-order", os.MFD_CLOEXEC)
     try:
         with open(order_fd, "wb", closefd=False) as order:
-            order.write(encode_json(spec))
+            path = import_path(os.environ.get("PYTHONPATH", ""), working_directory(spec))
+            order.write(encode_json(Order(spec, path)))
         os.lseek(order_fd, 0, os.SEEK_SET)
         answer = _ask(order_fd)
     finally:
@@ -113,12 +123,3 @@ def _environment() -> dict[str, str]:
         # It would mean another place in another working directory.
         environ["AGENTCTL_HOME"] = os.path.abspath(own)
     return environ
-
-
-def _working_directory(spec: RunSpec) -> str:
-    try:
-        return os.path.abspath(spec.cwd or os.getcwd())
-    except FileNotFoundError:
-        raise SpecError(
-            "the current directory does not exist any more", "cd somewhere else"
-        ) from None

@@ -14,3 +14,11 @@ def shallow_afterwards(tmp_path: Path) -> Iterator[Path]:
     directory.mkdir()
     yield directory
     subprocess.run(["rm", "-rf", directory], check=True)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A directory for a run, as a real path."""
+    found = tmp_path.resolve() / "w"
+    found.mkdir()
+    return found

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.policy.own_files import Importing, Reserved
+from agentctl_supervisor.policy.import_path import Searched
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
+from agentctl_supervisor.policy.reserved import Reserved
 from agentctl_supervisor.policy.workspace import Candidate, Workspace, choose, look
 from agentctl_testkit_capabilities import Capability, needs
 
@@ -29,7 +30,7 @@ def _chosen(cwd: str, asked: Candidate | None = None, *, writable: bool = True) 
         places=_PLACES,
         reserved=Reserved(
             kept=("/home/ada/project/.venv", "/srv/agentctl/agentctl_supervisor"),
-            imported={"/home/ada/flat": Importing("it is installed there", "a way out")},
+            searched={"/home/ada/flat": Searched(b"", "it is installed there", "a way out")},
         ),
     )
 

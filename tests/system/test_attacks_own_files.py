@@ -8,7 +8,9 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -136,40 +138,138 @@ def test_standard_cannot_keep_it_and_says_so(
     assert "hint: --workspace DIR without it, or --sandbox strict" in refused.stderr
 
 
-@pytest.mark.parametrize("how", ["PYTHONPATH", ".pth"])
-def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
-    installation: Installation, caller: dict[str, Any], how: str
-) -> None:
-    """No run writes where agentctl imports from: what Python executes unasked may be left there.
+_TELL: Final = 'print("exe" + "cuted")'
 
-    A project that is installed in development mode beside agentctl is on its search path.
+
+@dataclass(frozen=True)
+class _Way:
+    """How what a run leaves could come to be executed by the next agentctl.
+
+    ``variables``: of every agentctl, ``{project}`` standing for that directory.
+    ``before``: a script that lays it out, in the project; ``$SITE``: where packages are.
+    ``where``: where in the project the run starts.  ``options``: it is asked for with.
+    ``leave``: a script of the run.  ``again``: it is tried by ``rerun``, too.
     """
-    project = installation.directory / "flat"
+
+    variables: tuple[str, ...] = ()
+    before: str = "true"
+    where: str = "."
+    options: tuple[str, ...] = ("--workspace", ".")
+    leave: str = f"mkdir -p sitecustomize; echo '{_TELL}' > sitecustomize/__init__.py"
+    again: bool = False
+
+
+_HERE: Final = ("PYTHONPATH=.",)
+_NEXT: Final = ("run", "-q", "--sandbox", "basic", "--", "true")
+_MODULE: Final = f"mkdir -p {{0}}; echo '{_TELL}' > {{0}}/__init__.py"
+_LATER: Final = _MODULE.format("later/org")
+_PYC: Final = r"""
+import importlib._bootstrap_external as external, importlib.util, os, sys
+source = importlib.util.find_spec("agentctl_supervisor").origin
+there = os.stat(source)
+made = compile("print(\"exe\" + \"cuted\")", source, "exec")
+target = sys.argv[1] + source.replace(".py", f".{sys.implementation.cache_tag}.pyc")
+os.makedirs(os.path.dirname(target), exist_ok=True)
+with open(target, "wb") as file:
+    file.write(external._code_to_timestamp_pyc(made, int(there.st_mtime), there.st_size))
+"""
+_WAYS: Final = {
+    "PYTHONPATH": _Way(_HERE),
+    "detached": _Way(_HERE, options=("-d", "--workspace", ".")),
+    "detached, at standard": _Way(
+        _HERE, options=("-d", "--sandbox", "standard", "--workspace", ".")
+    ),
+    "rerun": _Way(_HERE, again=True),
+    "in a .pth file": _Way(before='pwd > "$SITE/way.pth"', leave=_MODULE.format("org")),
+    "in a .pth file, detached": _Way(
+        before='pwd > "$SITE/way.pth"',
+        options=("-d", "--workspace", "."),
+        leave=_MODULE.format("org"),
+    ),
+    "in a .pth file, not there yet": _Way(
+        before='echo "$PWD/later" > "$SITE/way.pth"', leave=_LATER
+    ),
+    "a link to nothing": _Way(
+        ("PYTHONPATH={project}/outside/link",),
+        before="mkdir outside inside; ln -s ../inside/later outside/link",
+        where="inside",
+        leave=_MODULE.format("later/sitecustomize"),
+    ),
+    "a user's packages": _Way(
+        ("PYTHONUSERBASE={project}/base",),
+        before="sed -i s/false/true/ $VENV/pyvenv.cfg; mkdir base",
+        where="base",
+        leave=_MODULE.format("lib/python$VERSION/site-packages/usercustomize"),
+    ),
+    "a directory with a module's name": _Way(
+        ("PYTHONPATH={project}",),
+        before="mkdir argparse",
+        where="argparse",
+        leave=f"echo '{_TELL}' > __init__.py",
+    ),
+    "a file with a module's name": _Way(
+        ("PYTHONPATH={project}",),
+        before="mkdir elsewhere; touch sitecustomize.py",
+        where="elsewhere",
+        options=("--rw", "../sitecustomize.py"),
+        leave=f"echo '{_TELL}' > ../sitecustomize.py",
+    ),
+    "bytecode": _Way(
+        ("PYTHONPYCACHEPREFIX={project}/cache",),
+        before="mkdir cache",
+        where="cache",
+        leave=f"\"$PYTHON\" -c '{_PYC}' .",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _WAYS)
+def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
+    installation: Installation, caller: dict[str, Any], name: str
+) -> None:
+    """Each way works for what leaves it there without a sandbox, and for no run."""
+    way = _WAYS[name]
+    project = installation.directory / "project"
     project.mkdir()
     if caller:
         os.chown(project, ORDINARY_UID, ORDINARY_UID)
-    (site,) = installation.directory.glob("venv/lib/python*/site-packages")
-    if how == ".pth":
-        (site / "flat.pth").write_text(f"{project}\n")
-    variables = [] if how == ".pth" else ["PYTHONPATH=."]
-    agentctl = ("env", *variables, installation.python, "-P", "-m", "agentctl_supervisor")
-    leave = "mkdir sitecustomize; echo 'print(\"executed\")' > sitecustomize/__init__.py"
-    there = ("env", "--chdir", str(project))
+    venv = installation.directory / "venv"
+    (packages,) = venv.glob("lib/python*/site-packages")
+    configuration = (venv / "pyvenv.cfg").read_text()
+    known = (
+        *(f"SITE={packages}", f"VENV={venv}", f"PYTHON={installation.python}"),
+        f"VERSION={sys.version_info.major}.{sys.version_info.minor}",
+    )
+    agentctl = (installation.python, "-P", "-m", "agentctl_supervisor")
+    variables = [variable.format(project=project) for variable in way.variables]
 
-    def agentctl_there(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return _run(installation, caller, *there, *agentctl, *arguments)
+    def sh(where: str, script: str) -> None:
+        there = ("env", "--chdir", str(project / where), *known)
+        _run(installation, caller, *there, "sh", "-c", script)
 
+    def agentctl_there(*arguments: str, heeding: bool = True) -> str:
+        there = ("env", "--chdir", str(project / way.where), *(variables if heeding else ()))
+        done = _run(installation, caller, *there, *agentctl, *arguments)
+        return done.stdout + done.stderr
+
+    names = [part for variable in known for part in ("--env", variable)]
+    run = ("run", *names, "--name", "leaves")
     try:
-        told = agentctl_there("run", "--", "sh", "-c", leave)
-        assert told.returncode == 0, told.stderr
-        assert "is where agentctl itself imports from" in told.stderr
-        refused = agentctl_there("run", "--workspace", ".", "--", "sh", "-c", leave)
-        assert refused.returncode == 2
-        assert list(project.iterdir()) == []
-        assert "executed" not in agentctl_there("ps").stdout
-        # It was no idle fear.  (Debian has a sitecustomize itself, before what .pth files name.)
-        _run(installation, caller, *there, "sh", "-c", leave)
-        assert how == ".pth" or "executed" in agentctl_there("ps").stdout
+        sh(".", way.before)
+        if way.again:
+            agentctl_there(*run, "--", "sh", "-c", way.leave, heeding=False)
+            sh(".", "rm -rf sitecustomize")
+            for again in (("rerun", "leaves"), ("rerun", "-d", "leaves")):
+                agentctl_there(*again)
+                agentctl_there("wait", "leaves")
+        else:
+            for options in ([o for o in way.options if o == "-d"], way.options):
+                agentctl_there(*run, *options, "--", "sh", "-c", way.leave)
+                agentctl_there("wait", "leaves")
+        assert "executed" not in agentctl_there(*_NEXT)
+        sh(way.where, way.leave)
+        assert "executed" in agentctl_there(*_NEXT)
     finally:
-        (site / "flat.pth").unlink(missing_ok=True)
+        (venv / "pyvenv.cfg").write_text(configuration)
+        (packages / "way.pth").unlink(missing_ok=True)
         shutil.rmtree(project)

@@ -17,9 +17,10 @@ from agentctl_supervisor.policy import (
     system_view,
 )
 from agentctl_supervisor.policy.contents import beginning
-from agentctl_supervisor.policy.links import follow, leads_out, lies_inside
-from agentctl_supervisor.policy.own_files import reserved
+from agentctl_supervisor.policy.import_path import ImportPath, import_path
+from agentctl_supervisor.policy.links import follow, leads_out
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
+from agentctl_supervisor.policy.reserved import reserved
 from agentctl_supervisor.policy.view import (
     Gathered,
     Piece,
@@ -69,12 +70,14 @@ class Ground:
 
     ``here``: our working directory, absolute.  ``run_directory``: what is kept of the run.
     ``own_uid``: the run's uid and gid on the host, if it has its own.
+    ``path``: what the process that somebody started imports, if this is another one.
     """
 
     environ: Mapping[str, str]
     here: str
     run_directory: str
     own_uid: int | None = None
+    path: ImportPath | None = None
 
     @property
     def uid(self) -> int:
@@ -112,7 +115,8 @@ def usual_workspace(cwd: str, environ: Mapping[str, str]) -> Workspace:
     """That of a run that begins in *cwd* and names none; a fresh one is called ``/``."""
     there, told = places(environ), environ.get("PYTHONPATH", "")
     own, _ = shared_view.ours(there, told)
-    return choose(None, look(cwd), "/", places=there, reserved=reserved(own, told, cwd))
+    kept = reserved(own, import_path(told, cwd))
+    return choose(None, look(cwd), "/", places=there, reserved=kept)
 
 
 def _whole_environment(spec: RunSpec, ground: Ground, level: Sandbox) -> dict[str, str]:
@@ -129,7 +133,7 @@ class _Confined:
         self._places: Final[Places] = places(ground.environ)
         told = ground.environ.get("PYTHONPATH", "")
         own, self._ours = shared_view.ours(self._places, told)
-        self._reserved: Final = reserved(own, told, ground.here)
+        self._reserved: Final = reserved(own, ground.path or import_path(told, ground.here))
         protected.check(spec.unprotect)
         here = look(ground.here)
         self._here = here.real
@@ -302,9 +306,8 @@ class _Confined:
     def _keep_imports(self) -> None:
         """What decides about our imports stays as it is, wherever a run may write around it."""
         around = [piece.path for piece in self._gathered.all() if piece.writable]
-        for path in self._reserved.imported:
-            if any(lies_inside(path, directory) for directory in around):
-                self._gathered.show(path, "agentctl itself imports from it", Rank.KEPT)
+        for path in self._reserved.around(around):
+            self._gathered.show(path, "agentctl itself imports from it", Rank.KEPT)
 
     def _protected(self) -> None:
         workspace, unprotect = self._workspace.path, self._spec.unprotect

@@ -1,5 +1,6 @@
 """Where a path leads, link by link."""
 
+import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,9 +27,18 @@ def follow(path: str) -> Followed:
     Raises:
         OSError: something on the way is not there, is no directory, or links to itself.
     """
+    followed, stopped = follow_there(path)
+    if stopped is not None:
+        raise stopped
+    return followed
+
+
+def follow_there(path: str) -> tuple[Followed, OSError | None]:
+    """Follow the absolute *path* as far as it leads, and say what stopped it before its end."""
     left = _words(path)
     real = "/"
     links: dict[str, str] = {}
+    stopped: OSError | None = None
     followed = 0
     while left:
         word = left.pop()
@@ -39,17 +49,22 @@ def follow(path: str) -> Followed:
         try:
             target = os.readlink(at)
         except OSError:
-            os.lstat(at)  # it is there, and no link
+            try:
+                os.lstat(at)  # it is there, and no link
+            except OSError as error:
+                stopped = error
+                break
             real = at
             continue
         followed += 1
         if followed > _MOST_LINKS:
-            raise OSError(40, os.strerror(40), path)
+            stopped = OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            break
         links[at] = target
         if target.startswith("/"):
             real = "/"
         left += _words(target)
-    return Followed(real, tuple(links.items()))
+    return Followed(real, tuple(links.items())), stopped
 
 
 def _words(path: str) -> list[str]:

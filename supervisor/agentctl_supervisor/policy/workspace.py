@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.policy.links import as_text, is_beneath
-from agentctl_supervisor.policy.own_files import Reserved
 from agentctl_supervisor.policy.places import Places
+from agentctl_supervisor.policy.reserved import Refusal, Reserved
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def _of(directory: Candidate, cwd: Candidate) -> Workspace:
     return Workspace(directory.real, inside)
 
 
-def _why_not(path: str, places: Places, reserved: Reserved) -> tuple[str, str]:
+def _why_not(path: str, places: Places, reserved: Reserved) -> Refusal:
     """As `Reserved.why_not`, with the directories that are too much."""
     if why := places.why_no_workspace(path):
-        return why, ""
+        return Refusal(why)
     return reserved.why_not(path)

@@ -1,0 +1,215 @@
+"""No run may write where agentctl imports from: what it leaves there is executed outside."""
+
+import os
+import site
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentctl_protocol.spec import SpecError
+from agentctl_protocol.vocabulary import Sandbox
+from agentctl_supervisor.policy.import_path import PACKAGES, ImportPath, import_path
+from agentctl_supervisor.policy.reserved import reserved
+from agentctl_testkit_policy import policy_in, read_only_in
+
+
+def _imports(
+    workspace: Path, entry: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    """The environment of an agentctl that has *entry* from *variable*."""
+    if variable == "PYTHONPATH":
+        return {"PYTHONPATH": f"/usr/lib/python3:{entry}"}
+    monkeypatch.setattr(sys, "path", [*sys.path, os.path.join(workspace, entry)])
+    return {}
+
+
+@pytest.mark.parametrize("level", [Sandbox.STRICT, Sandbox.STANDARD])
+@pytest.mark.parametrize("entry", ["", "not-there", "not/there", "to-elsewhere", "{w}"])
+@pytest.mark.parametrize("variable", ["PYTHONPATH", "sys.path"])
+def test_where_agentctl_imports_from_is_no_runs_workspace(
+    workspace: Path, entry: str, variable: str, level: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ``sitecustomize`` there would be executed by the next ``agentctl``, outside."""
+    (workspace / "to-elsewhere").symlink_to("/usr")
+    environ = _imports(workspace, entry.format(w=workspace), variable, monkeypatch)
+    policy = policy_in(workspace, environ=environ, sandbox=level)
+    assert policy.workspace is not None
+    assert policy.workspace.private
+    explicit: tuple[dict[str, Any], ...] = ({"workspace": "."}, {"rw": (str(workspace),)})
+    for option in explicit:
+        with pytest.raises(SpecError, match="agentctl"):
+            policy_in(workspace, environ=environ, sandbox=level, **option)
+
+
+@pytest.mark.parametrize("entry", ["src", "a/link", "src/not-there", "src/file.zip"])
+@pytest.mark.parametrize("variable", ["PYTHONPATH", "sys.path"])
+def test_what_agentctl_imports_from_within_a_workspace_isread_only_in(
+    workspace: Path, entry: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory, or whatever decides what it is; also when ``--rw`` names one around it."""
+    (workspace / "src").mkdir()
+    (workspace / "src/file.zip").touch()
+    (workspace / "a").mkdir()
+    (workspace / "a/link").symlink_to("/usr/lib")
+    environ = _imports(workspace, entry, variable, monkeypatch)
+    wanted = {"a/link": "a", "src/file.zip": "src/file.zip"}.get(entry, "src")
+    assert read_only_in(policy_in(workspace, environ=environ), workspace) == {wanted}
+    above = policy_in(workspace / "a", environ=environ, rw=(str(workspace),))
+    if variable == "sys.path":
+        assert wanted in read_only_in(above, workspace)
+        with pytest.raises(SpecError, match="agentctl itself imports"):
+            policy_in(workspace, environ=environ, rw=(wanted,))
+    with pytest.raises(SpecError, match="cannot be kept"):
+        policy_in(workspace, environ=environ, sandbox=Sandbox.STANDARD)
+
+
+def test_a_runs_own_python_path_is_its_own(workspace: Path) -> None:
+    """``--env PYTHONPATH=...`` is for the run alone."""
+    (workspace / "src").mkdir()
+    policy = policy_in(workspace, env={"PYTHONPATH": "src"})
+    assert policy.workspace is not None
+    assert not policy.workspace.private
+    assert read_only_in(policy, workspace) == set()
+
+
+def _why_not(path: Path, python_path: str) -> str:
+    return reserved((), import_path(python_path, "/")).why_not(str(path)).why
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("platform", "argparse.py", "msgspec", "trio/_core", "sitecustomize", "__pycache__"),
+        *("usercustomize.py", "psutil.cpython-311-x86_64-linux-gnu.so", "late.pth", "pytest"),
+    ],
+)
+def test_beneath_an_imported_directory_a_modules_name_is_not_for_a_run(
+    workspace: Path, name: str
+) -> None:
+    """An empty ``platform/`` is nothing until a run puts an ``__init__.py`` into it."""
+    assert name.split("/", maxsplit=1)[0].partition(".")[0] in _why_not(
+        workspace / name, str(workspace)
+    )
+
+
+@pytest.mark.parametrize("name", ["project", "my-agent", "data.txt", "projects/platform"])
+def test_beneath_an_imported_directory_other_names_are_fine(workspace: Path, name: str) -> None:
+    """Whoever has all projects on PYTHONPATH can run agents in each of them."""
+    assert _why_not(workspace / name, str(workspace)) == ""
+
+
+def test_a_cache_of_bytecode_is_not_for_a_run_at_all(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In it lies the code of every module, by the path of its source (PYTHONPYCACHEPREFIX)."""
+    monkeypatch.setattr(sys, "pycache_prefix", str(workspace))
+    assert "PYTHONPYCACHEPREFIX" in _why_not(workspace, "")
+    assert "PYTHONPYCACHEPREFIX" in _why_not(workspace / "usr/lib/python3.11", "")
+
+
+def test_what_site_would_add_is_reserved_before_it_is_there(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves out what a ``.pth`` file names, and a user's own packages, until they are there."""
+    packages = workspace / "site-packages"
+    packages.mkdir()
+    told = "# a comment\n\nimport sys\n../later  \n/gone/elsewhere\n"
+    (packages / "project.pth").write_text(told)
+    os.mkfifo(packages / "waits.pth")
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(packages)])
+    assert "project.pth" in _why_not(workspace, "")
+    assert _why_not(workspace / "project", "") == ""
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", True)
+    users = workspace / "home/lib/python3/site-packages"
+    users.parent.mkdir(parents=True)
+    monkeypatch.setattr(site, "getusersitepackages", lambda: str(users))
+    assert "packages of a user" in _why_not(users.parent, "")
+    users.mkdir()
+    assert "packages of a user" in _why_not(users, "")
+    assert "packages of a user" in _why_not(users / "trio", "")
+
+
+@pytest.mark.parametrize("target", ["w/later", "w/later/on", "w/loop", "w/file/on"])
+def test_a_link_that_leads_into_a_workspace_to_nothing_is_followed(
+    workspace: Path, target: str
+) -> None:
+    """The run would make what is at its end.  Also a link that leads to itself, and a file."""
+    (workspace / "loop").symlink_to("loop")
+    (workspace / "file").touch()
+    outside = workspace.parent / "outside"
+    outside.mkdir()
+    (outside / "link").symlink_to(f"../{target}")
+    decides = workspace / "file" if "file" in target else workspace
+    assert "agentctl itself imports" in _why_not(decides, f"{outside}/link")
+    assert "agentctl itself imports" in _why_not(outside, f"{outside}/link")
+
+
+def test_a_mark_of_a_development_install_is_no_directory(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Setuptools puts a name on the path that only its own importer knows."""
+    mark = "__editable__.project-1.0.finder.__path_hook__"
+
+    def hook(entry: str) -> Any:
+        if entry == mark:
+            return object()
+        raise ImportError
+
+    monkeypatch.chdir(workspace)
+    monkeypatch.setattr(sys, "path", [*sys.path, mark])
+    assert _why_not(workspace, "") != ""
+    monkeypatch.setattr(sys, "path_hooks", [*sys.path_hooks, hook])
+    assert _why_not(workspace, "") == ""
+
+
+def test_which_entry_it_is_is_said(workspace: Path) -> None:
+    """PYTHONPATH alone would leave a person looking for it."""
+    assert _why_not(workspace, f"{workspace}:") == (
+        "where agentctl itself imports from (PYTHONPATH)"
+    )
+    empty = reserved((), import_path("/usr:", str(workspace))).why_not(str(workspace))
+    assert empty.why == "where agentctl itself imports from (an empty entry in PYTHONPATH)"
+    assert empty.hint.startswith("unset PYTHONPATH")
+    assert _why_not(workspace, f"{workspace}/src") == (
+        f"where a run could make {workspace}/src, which agentctl itself imports from (PYTHONPATH)"
+    )
+
+
+def test_another_process_is_told_what_its_caller_imports(workspace: Path) -> None:
+    """The supervisor of a detached run is isolated: its own search path says nothing."""
+    told = import_path(str(workspace), "/")
+    assert isinstance(told, ImportPath)
+    own = policy_in(workspace)
+    assert own.workspace is not None
+    assert not own.workspace.private
+    as_told = policy_in(workspace, path=told)
+    assert as_told.workspace is not None
+    assert as_told.workspace.private
+
+
+def test_all_that_agentctl_imports_is_known() -> None:
+    """What is not in the list could be put beside what is imported."""
+    told = subprocess.run(
+        [sys.executable, "-P", "-c", _IMPORTS_ALL], check=True, capture_output=True, text=True
+    ).stdout.split()
+    path = ImportPath()
+    assert set(PACKAGES) <= {*told, "attrs"}
+    assert [name for name in told if not path.has(name)] == []
+
+
+_IMPORTS_ALL = """
+import sys
+import importlib, pkgutil
+tried = set()
+sys.addaudithook(lambda event, given: tried.add(given[0]) if event == "import" else None)
+for package in ("agentctl_protocol", "agentctl_child", "agentctl_supervisor"):
+    found = importlib.import_module(package)
+    for module in pkgutil.walk_packages(found.__path__, f"{package}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+import asyncio, trio
+print(*sorted({name.partition(".")[0] for name in tried}))
+"""
