@@ -151,6 +151,8 @@ class Keepers:
 
     async def _end_without_warden(self) -> None:
         self.kill()
+        # The agent of the fallback, too: nobody else does it before its spawner, or we, sweep.
+        _signal(self._root_fd, signal.SIGKILL)
         if self._root_fd >= 0:
             with trio.move_on_after(_UNREPORTED_S):
                 # An init whose parent died is killed by its own watch, too.
