@@ -147,7 +147,7 @@ def stop_from_outside(
     for record in LogReader(directory.path):
         fold.apply(record)
     workspace = fold.created.workspace if fold.created else ""
-    with _Grip(contained, roots_of(workspace, spec)) as grip:
+    with Grip(directory.id, contained, roots_of(workspace, spec)) as grip:
         decided: Seen = (time.time_ns(), stop)
         seen = grip.climb(plan(contained, wanted), on_step)
     report = told(fold, [decided, *seen])
@@ -166,10 +166,11 @@ def _observed(seen: Sequence[Seen]) -> Observed:
     return Observed(tuple(steps), end.processes)
 
 
-class _Grip:
+class Grip:
     """Descriptors of a run's keepers; they cannot come to mean another process."""
 
-    def __init__(self, contained: ContainedRecord, writable: Sequence[bytes]) -> None:
+    def __init__(self, run_id: str, contained: ContainedRecord, writable: Sequence[bytes]) -> None:
+        self._run_id = run_id
         self._contained = contained
         self._writable = writable
         self._warden = process_tree.open_pidfd(contained.warden)
@@ -185,12 +186,13 @@ class _Grip:
                 os.close(pidfd)
 
     def climb(self, moves: Sequence[Move], on_step: Callable[[Step], None]) -> list[Seen]:
+        """Make *moves* until the tree is empty; what a supervisor would have written down."""
         seen: list[Seen] = []
         killed = 0
         for move in moves:
             members = self._look()
             alive = len(members)
-            if not alive and seen:
+            if not alive and seen and self._is_proven():
                 break
             files = OpenFiles()
             if move.rung is Rung.SIGKILL:
@@ -208,7 +210,10 @@ class _Grip:
             on_step(Step(answered=answered))
             if move.rung is Rung.SIGKILL:
                 killed = alive
-        left = tuple(Survivor(who.pid, self._known[who]) for who in self._look())
+        left = tuple(
+            Survivor(who.pid, self._known.get(who) or process_tree.command_line(who.pid))
+            for who in self._left()
+        )
         counts = Processes(len(self._known), max(killed - len(left), 0), len(left))
         seen.append((time.time_ns(), End(processes=counts, survivors=left)))
         return seen
@@ -227,13 +232,38 @@ class _Grip:
             return process_tree.wait_dead(self._keepers(), move.wait_s)
         deadline = time.monotonic() + move.wait_s
         process_tree.wait_dead(self._keepers(), min(_WARDEN_ALONE_S, move.wait_s))
-        while (left := self._look()) and (left_s := deadline - time.monotonic()) > 0:
-            _kill_each(left, left_s)
+        while (left := self._left()) and (left_s := deadline - time.monotonic()) > 0:
+            _kill_each([who for who in left if who != self._contained.warden], left_s)
+            process_tree.wait_dead(self._proof(), min(_WARDEN_ALONE_S, left_s))
         return not left
 
     def _keepers(self) -> list[int]:
-        """Whose end proves that of the tree: the warden outlives its run."""
+        """Who ends when the run does: the warden outlives it."""
         return [fd for fd in (self._root, self._warden) if fd is not None]
+
+    def _proof(self) -> list[int]:
+        """Whose end proves that of the tree: init's, or that of a warden which sweeps.
+
+        Nobody to be seen proves nothing there: who hops from parent to parent may be missed.
+        """
+        in_namespace = self._contained.containment is Containment.PID_NAMESPACE
+        proof = self._root if in_namespace else self._warden
+        return [] if proof is None else [proof]
+
+    def _is_proven(self) -> bool:
+        return process_tree.wait_dead(self._proof(), 0.0)
+
+    def _left(self) -> list[ProcessIdentity]:
+        """Who is left, or the keeper without whose end that is not known."""
+        contained = self._contained
+        in_namespace = contained.containment is Containment.PID_NAMESPACE
+        left = self._look()
+        if not left and not self._is_proven():
+            return [contained.root if in_namespace else contained.warden]
+        if not left and not in_namespace:
+            # A warden that somebody killed has swept nothing.
+            left = process_tree.marked(self._run_id, contained.warden.start_time)
+        return left
 
     def _look(self) -> list[ProcessIdentity]:
         alive = process_tree.members(self._contained)

@@ -16,11 +16,12 @@ from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung, 
 from agentctl_supervisor.outside_stop import (
     KILL_SIGNAL,
     TERMINATE_SIGNAL,
+    Grip,
     Move,
     plan,
     told,
 )
-from agentctl_supervisor.processes.process_tree import wait_dead
+from agentctl_supervisor.processes.process_tree import identity_of, wait_dead
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_testkit import AgentctlHome, is_alive, wait_until_gone
@@ -99,6 +100,30 @@ def test_waiting_for_processes_ends_with_the_last_of_them() -> None:
     finally:
         process.wait()
         os.close(pidfd)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_nobody_to_be_seen_proves_nothing_while_a_warden_sweeps(is_there: bool) -> None:
+    """A process that hops from parent to parent is missed by a look; the warden's end is proof."""
+    ignoring = ["python3", "-c", _IGNORES_ALL]
+    with subprocess.Popen(ignoring, stdout=subprocess.PIPE) as warden:
+        assert warden.stdout is not None
+        assert warden.stdout.readline() == b"up\n"
+        identity = identity_of(warden.pid)
+        assert identity is not None
+        contained = ContainedRecord(identity, _IDENTITY, Containment.SUBREAPER)
+        if not is_there:
+            warden.kill()
+            warden.wait()
+        with Grip("r-abcdefgh", contained, ()) as grip:
+            moves = [Move(Rung.SIGKILL, KILL_SIGNAL, 0.2)]
+            *_, (_, end) = grip.climb(moves, lambda _: None)
+        warden.kill()
+    assert isinstance(end, End)
+    assert [left.pid for left in end.survivors] == ([warden.pid] if is_there else [])
+
+
+_IGNORES_ALL = "import signal as s; s.signal(s.SIGUSR2, s.SIG_IGN); print('up', flush=1); s.pause()"
 
 
 @pytest.fixture
