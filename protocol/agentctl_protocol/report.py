@@ -246,4 +246,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             return True
         # Or by a client while the supervisor was frozen, whose log then has no rung.  Neither
         # code nor signal: init was killed, and took the agent along.
-        return self.signal == SIGKILL or (self.exit_code is None and self.signal is None)
+        if self.exit_code is None and self.signal is None:
+            return self.started_at is not None
+        return self.signal == SIGKILL

@@ -1,15 +1,15 @@
 """The supervisor of agentctl: starts runs, watches them, and always ends them.
 
-`Supervisor` and `Run` need trio and are loaded when they are first used, so
-that ``agentctl_supervisor.client`` and the commands which only look or stop
-stay light.
+Every name is loaded when it is first used.  `Supervisor` and `Run` need trio, which
+``agentctl_supervisor.client`` and the commands that only look or stop do without; and a
+command has to be able to say what a signal does before it has loaded anything.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from agentctl_protocol import Reason, Report, Result, Rung, RunSpec, Sandbox, SpecError, State
-
+TYPE_CHECKING = False  # as typing has it, which would take longer to load than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
+    from agentctl_protocol import Reason, Report, Result, Rung, RunSpec, Sandbox, SpecError, State
     from agentctl_supervisor.run import Run
     from agentctl_supervisor.supervisor import Supervisor
 
@@ -26,14 +26,12 @@ __all__ = [
     "Supervisor",
 ]
 
+_OURS = {"Run": "agentctl_supervisor.run", "Supervisor": "agentctl_supervisor.supervisor"}
 
-def __getattr__(name: str) -> Any:
-    if name == "Supervisor":
-        from agentctl_supervisor.supervisor import Supervisor
 
-        return Supervisor
-    if name == "Run":
-        from agentctl_supervisor.run import Run
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
 
-        return Run
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_OURS.get(name, "agentctl_protocol")), name)

@@ -27,7 +27,8 @@ class Facts:
     """What the log says that matters for the outcome.
 
     ``decided`` is the first record that settles it (see `settles`); ``stop_after_s`` is how
-    long the agent had been at work when the stop was recorded; ``ended``: the tree is gone.
+    long the agent had been at work when the stop was recorded; ``ended``: the tree is gone;
+    ``never_began``: the agent's first line was never reached.
     """
 
     decided: Decisive | None = None
@@ -37,6 +38,7 @@ class Facts:
     ladder: Sequence[LadderStep] = ()
     survivors: int = 0
     ended: bool = False
+    never_began: bool = False
     is_callable: bool = False
 
 
@@ -128,6 +130,8 @@ def _stopped(stop: Stop, facts: Facts) -> str:
 
 
 def _how_it_went(facts: Facts) -> str:
+    if facts.never_began:
+        return "before it began"
     if not facts.ended or not facts.ladder:
         return ""
     used = {step.step: step.answered for step in facts.ladder}

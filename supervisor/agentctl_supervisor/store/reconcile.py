@@ -302,6 +302,7 @@ class Fold:
                 ladder=self._ladder,
                 survivors=self.end.processes.survivors if self.end else 0,
                 ended=self.ended,
+                never_began=self.refused is not None,
                 is_callable=self.spec.target is not None,
             )
         )
