@@ -23,6 +23,7 @@ from agentctl_testkit_attacks import (
     limits_of_standard,
     params,
 )
+from agentctl_testkit_capabilities import Capability
 
 _PROTECTED: Final = {
     ".git/HEAD": "ref: refs/heads/main\n",
@@ -182,13 +183,14 @@ PROBES: Final = (
     Probe("a06_rename", seen=True),
     Probe("a07_linked_protected_name", plant=_links_for_protected_names, seen=True),
     Probe("a08_spell_it_otherwise"),
-    Probe("a09_leave_the_root", plant=_handle),
+    Probe("a09_leave_the_root", needs=(Capability.ROOT,), plant=_handle),
     Probe("a10_leave_setuid", check=_setuid_files, seen=True),
     Probe("a10_leave_specials", check=_remove_deep, harmless=_SPECIALS),
     Probe("a11_fill_memory_file_systems", levels=(STRICT,)),
-    Probe("a12_device_nodes"),
+    Probe("a12_device_nodes", needs=(Capability.ROOT,)),
     Probe(
         "a12_planted_device",
+        needs=(Capability.ROOT,),
         plant=_devices,
         harmless=(
             Harmless(
@@ -213,7 +215,7 @@ PROBES: Final = (
         "a14_watch_outside",
         harmless=limits_of_standard("Landlock has no right for being told of changes", "inotify"),
     ),
-    Probe("a15_own_code", plant=_own_code),
+    Probe("a15_own_code", needs=(Capability.ROOT,), plant=_own_code),
 )
 
 

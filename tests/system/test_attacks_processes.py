@@ -37,7 +37,7 @@ PROBES: Final = (
             harms=True,
         ),
     ),
-    Probe("b05_enter_namespaces"),
+    Probe("b05_enter_namespaces", needs=(Capability.ROOT,)),
 )
 
 

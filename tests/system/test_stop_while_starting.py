@@ -194,11 +194,27 @@ async def test_a_stop_at_random_instants_of_a_start_is_obeyed(
             assert alive(marker) == []
 
 
-@pytest.mark.parametrize("step", ["spawner:started", "warden:decoded", "init:started"])
-def test_ctrl_c_during_a_start_stops_it(
-    step: str, home: AgentctlHome, marker: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("step", "signalled", "code"),
+    [
+        ("spawner:started", signal.SIGINT, 130),
+        ("warden:decoded", signal.SIGINT, 130),
+        ("warden:decoded", signal.SIGTERM, 143),
+        ("init:started", signal.SIGINT, 130),
+    ],
+)
+def test_a_signal_during_a_start_stops_it(
+    step: str,
+    signalled: signal.Signals,
+    code: int,
+    home: AgentctlHome,
+    marker: str,
+    tmp_path: Path,
 ) -> None:
-    """``agentctl run`` ends with 130 and leaves nothing, however early Ctrl-C comes."""
+    """``agentctl run`` ends with the signal's code and leaves nothing, however early it comes.
+
+    Nothing is said to have been killed, or to have ended on a signal, that had not begun.
+    """
     with RollCall(tmp_path) as roll_call, roll_call.path.open("wb"):
         command = home.start(
             "run",
@@ -211,8 +227,12 @@ def test_ctrl_c_during_a_start_stops_it(
             },
         )
         roll_call.wait_until(lambda: f"at {step}" in roll_call.lines, step)
-        command.send_signal(signal.SIGINT)
+        command.send_signal(signalled)
 
         _, err = command.communicate(timeout=10)
-        assert command.returncode == 130, err
+        assert command.returncode == code, err
         assert alive(marker) == []
+        (run,) = home.run("ps", "-a", "-o", "json").json()
+        report = home.run("show", run["id"], "-o", "json").json()
+        if step == "warden:decoded":
+            assert report["detail"].endswith(": before it began")

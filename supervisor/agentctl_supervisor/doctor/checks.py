@@ -111,7 +111,7 @@ def _cgroup(facts: Facts) -> Check:
 
 def _cgroup_fix(facts: Facts) -> str:
     if facts.container:
-        return "start the container with /sys/fs/cgroup writable (its own cgroup namespace)"
+        return "give the container a cgroup namespace, and /sys/fs/cgroup writable"
     delegated = "systemd-run --user --scope -p Delegate=yes agentctl ..."
     match facts.user_manager:
         case "running":
