@@ -286,6 +286,17 @@ def test_a_stop_is_told_in_one_sentence(
     assert [(step.step, step.answered) for step in told.ladder] == steps
 
 
+def test_a_run_that_was_stopped_before_it_began_was_not_killed() -> None:
+    """Nothing ended on a signal that had not begun: 143, as for one that obeyed."""
+    steps = (RungRecord(Rung.SIGTERM, 0), Answered(Rung.SIGTERM, "yes"))
+    never_began = RefusedRecord(Reason.SANDBOX, "it was stopped before it began")
+    stop = msgspec.structs.replace(STOP, reason=Reason.SUPERVISOR_EXIT)
+    told = fold(CREATED, stop, *steps, never_began, END).report()
+    assert told.result is Result.STOPPED
+    assert told.detail == "stopped by uid 0 (root): before it began"
+    assert told.process_exit_code == 143
+
+
 def test_survivors_are_in_the_sentence_and_in_the_list() -> None:
     """A stop that did not work says so."""
     end = End(processes=Processes(3, 2, 1), survivors=(Survivor(77, "stuck"),))

