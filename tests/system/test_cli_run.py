@@ -242,14 +242,18 @@ def test_a_reader_that_does_not_read_holds_up_no_stop(runs: Foregrounds) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("cwd", [None, "/"])
 def test_a_reader_of_our_words_who_does_not_read_holds_up_no_stop(
-    runs: Foregrounds, number: signal.Signals
+    runs: Foregrounds, number: signal.Signals, cwd: str | None
 ) -> None:
-    """The rungs cannot be told to a stderr that is full; still the command ends."""
+    """The rungs cannot be told to a stderr that is full, nor that the workspace is a fresh one.
+
+    Still the command ends.
+    """
     read, write = os.pipe()
     size = fcntl.fcntl(write, fcntl.F_GETPIPE_SZ)
     os.write(write, b"x" * size)
-    process = runs.start("--", "sh", "-c", SLEEPER, stderr=write)
+    process = runs.start("--", "sh", "-c", SLEEPER, stderr=write, cwd=cwd)
     os.close(write)
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"

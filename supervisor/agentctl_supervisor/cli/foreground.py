@@ -64,9 +64,6 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
         ):
             live = await supervisor.start(spec, on_output=output.write)
             output.on_closed = live.close_output
-            if not quiet:
-                for line in fresh_workspace.lines_about(spec, live.report):
-                    await output.say(line)
             told = None
             if not quiet:
                 # Before anybody is obeyed: what that leads to has to be told.
@@ -74,6 +71,11 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
                 if spec.approve:
                     nursery.start_soon(_tell_waiting, live, output)
             nursery.start_soon(_obey, signals, live, output, nursery)
+            if not quiet:
+                # After that: maybe nobody reads what we say.
+                with output.until_abandoned():
+                    for line in fresh_workspace.lines_about(spec, live.report):
+                        await output.say(line)
             if live.stdin is not None:
                 nursery.start_soon(standard_io.pump_input, live.stdin)
             report = await live.wait(durable=True)
