@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentctl_testkit import MARKER_VARIABLE, AgentctlHome, alive
+from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_cli import SLEEPER, STUBBORN, Foregrounds, end_of
 
 _KEYS = [
@@ -242,9 +243,15 @@ def test_a_reader_that_does_not_read_holds_up_no_stop(runs: Foregrounds) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("cwd", [None, "/"])
+@pytest.mark.parametrize(
+    ("cwd", "level"),
+    [
+        (None, "basic"),
+        pytest.param("/", "strict", marks=needs(Capability.PID_NAMESPACE)),
+    ],
+)
 def test_a_reader_of_our_words_who_does_not_read_holds_up_no_stop(
-    runs: Foregrounds, number: signal.Signals, cwd: str | None
+    runs: Foregrounds, number: signal.Signals, cwd: str | None, level: str
 ) -> None:
     """The rungs cannot be told to a stderr that is full, nor that the workspace is a fresh one.
 
@@ -253,7 +260,7 @@ def test_a_reader_of_our_words_who_does_not_read_holds_up_no_stop(
     read, write = os.pipe()
     size = fcntl.fcntl(write, fcntl.F_GETPIPE_SZ)
     os.write(write, b"x" * size)
-    process = runs.start("--", "sh", "-c", SLEEPER, stderr=write, cwd=cwd)
+    process = runs.start("--sandbox", level, "--", "sh", "-c", SLEEPER, stderr=write, cwd=cwd)
     os.close(write)
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
