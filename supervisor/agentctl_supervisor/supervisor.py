@@ -185,7 +185,7 @@ class Supervisor:
     ) -> tuple[Run, "_Prepared"]:
         directory = self.home.create_run(spec.stored())
         with contextlib.ExitStack() as undo:
-            undo.callback(directory.discard)
+            undo.callback(self.home.discard, directory)
             own_uid = None
             if os.geteuid() == 0 and spec.sandbox in CONFINED:
                 own_uid = self._own_uids.take()

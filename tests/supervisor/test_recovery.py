@@ -474,7 +474,7 @@ def test_a_run_cut_off_before_it_was_contained_is_found_by_its_id(
         left = end_leftovers(created, None, run.id)
         assert process.wait() == -9
     assert (left.seen, left.killed, left.survivors) == (1, 1, ())
-    run.discard()
+    runs.discard(run)
 
 
 def test_survivors_are_named_in_the_end_record() -> None:

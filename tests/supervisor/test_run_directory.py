@@ -270,6 +270,18 @@ def test_a_name_means_its_newest_run(runs: Home) -> None:
     assert runs.find(first.id).id == first.id
 
 
+def test_a_run_that_never_began_gives_its_name_back(runs: Home) -> None:
+    """What was refused is no reason to forget the run that had the name before."""
+    first = runs.create_run(named("nightly"))
+    first.unlock()
+    runs.discard(runs.create_run(named("nightly")))
+    assert runs.find("nightly").id == first.id
+    runs.discard(runs.create_run(named("alone")))
+    with pytest.raises(NoSuchRunError):
+        runs.find("alone")
+    assert not os.path.lexists(runs.root / "names/alone")
+
+
 def test_an_exact_name_wins_over_a_prefix(runs: Home) -> None:
     """`web` is `web`, also where there is a `web-2`."""
     web, _ = runs.create_run(named("web")), runs.create_run(named("web-2"))

@@ -51,6 +51,8 @@ class RunDirectory:
         self.path: Final = path
         self.id: Final = path.name
         self._lock = RunLock(path)
+        #: Of a run that we have just made: its name, and the id of the run that had it before.
+        self.name_was: tuple[str, str] | None = None
 
     def __repr__(self) -> str:
         return f"<RunDirectory {self.path}{', locked by us' if self.locked_by_us else ''}>"
@@ -161,11 +163,6 @@ class RunDirectory:
         """Give the run's lock back."""
         self._lock.release()
 
-    def discard(self) -> None:
-        """Remove a run that we made and that never began, and its name with it."""
-        self.unlock()
-        _remove_tree(self.path)
-
     def is_held(self) -> bool:
         """Whether somebody alive, perhaps we, holds the run's lock."""
         return self._lock.is_held()
@@ -230,13 +227,31 @@ class Home:
             with self._names_lock():
                 self._check_name_is_free(spec.name)
                 directory = self._make(spec)
-                self._point(spec.name, directory.id)
+                directory.name_was = self._point(spec.name, directory.id)
                 return directory
         except OSError as error:
             raise StateDirectoryError(
                 f"cannot make a run in {self.runs_path}: {error.strerror}",
                 "set AGENTCTL_HOME to a directory with room that you can write to",
             ) from None
+
+    def discard(self, directory: RunDirectory) -> None:
+        """Remove a run that we made and that never began.
+
+        Its name is that of the run again which had it before.
+        """
+        directory.unlock()
+        _remove_tree(directory.path)
+        if directory.name_was is None:
+            return
+        name, before = directory.name_was
+        with contextlib.suppress(OSError), self._names_lock():
+            if os.readlink(self._names_path / name) != directory.id:
+                return
+            if before:
+                self._point(name, before)
+            else:
+                (self._names_path / name).unlink()
 
     def runs(self) -> list[RunDirectory]:
         """All runs, the newest last.
@@ -352,10 +367,15 @@ class Home:
                 f"agentctl stop {name}, or choose another name",
             )
 
-    def _point(self, name: str, run_id: str) -> None:
+    def _point(self, name: str, run_id: str) -> tuple[str, str]:
+        """Give *run_id* the *name*; return that, and whose it was."""
+        before = ""
+        with contextlib.suppress(OSError):
+            before = os.readlink(self._names_path / name)
         temporary = self._names_path / f".{run_id}"
         os.symlink(run_id, temporary)
         os.replace(temporary, self._names_path / name)
+        return name, before
 
     def _by_id(self, ref: str) -> RunDirectory | None:
         if is_run_id(ref) and self._exists(ref):
