@@ -65,7 +65,7 @@ def start_detached(spec: RunSpec) -> Report:
     order_fd = os.memfd_create("agentctl-order", os.MFD_CLOEXEC)
     try:
         with open(order_fd, "wb", closefd=False) as order:
-            path = import_path(os.environ.get("PYTHONPATH", ""), working_directory(spec))
+            path = import_path(os.environ, working_directory(spec))
             order.write(encode_json(Order(spec, path)))
         os.lseek(order_fd, 0, os.SEEK_SET)
         answer = _ask(order_fd)

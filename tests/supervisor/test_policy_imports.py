@@ -4,7 +4,9 @@ import os
 import site
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from agentctl_protocol.spec import SpecError
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.policy.import_path import PACKAGES, ImportPath, import_path
+from agentctl_supervisor.policy.own_files import OwnFile
 from agentctl_supervisor.policy.reserved import reserved
 from agentctl_testkit_policy import policy_in, read_only_in
 
@@ -21,7 +24,7 @@ def _imports(
 ) -> dict[str, str]:
     """The environment of an agentctl that has *entry* from *variable*."""
     if variable == "PYTHONPATH":
-        return {"PYTHONPATH": f"/usr/lib/python3:{entry}"}
+        return {"PYTHONPATH": f"/usr/lib/python3:{os.path.join(workspace, entry)}"}
     monkeypatch.setattr(sys, "path", [*sys.path, os.path.join(workspace, entry)])
     return {}
 
@@ -46,7 +49,7 @@ def test_where_agentctl_imports_from_is_no_runs_workspace(
 
 @pytest.mark.parametrize("entry", ["src", "a/link", "src/not-there", "src/file.zip"])
 @pytest.mark.parametrize("variable", ["PYTHONPATH", "sys.path"])
-def test_what_agentctl_imports_from_within_a_workspace_isread_only_in(
+def test_what_agentctl_imports_from_within_a_workspace_is_read_only(
     workspace: Path, entry: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The directory, or whatever decides what it is; also when ``--rw`` names one around it."""
@@ -76,7 +79,7 @@ def test_a_runs_own_python_path_is_its_own(workspace: Path) -> None:
 
 
 def _why_not(path: Path, python_path: str) -> str:
-    return reserved((), import_path(python_path, "/")).why_not(str(path)).why
+    return reserved((), import_path({"PYTHONPATH": python_path}, "/"), ()).why_not(str(path)).why
 
 
 @pytest.mark.parametrize(
@@ -165,22 +168,174 @@ def test_a_mark_of_a_development_install_is_no_directory(
     assert _why_not(workspace, "") == ""
 
 
-def test_which_entry_it_is_is_said(workspace: Path) -> None:
+def test_it_is_said_what_is_the_matter_and_what_can_be_done(workspace: Path) -> None:
     """PYTHONPATH alone would leave a person looking for it."""
-    assert _why_not(workspace, f"{workspace}:") == (
-        "where agentctl itself imports from (PYTHONPATH)"
-    )
-    empty = reserved((), import_path("/usr:", str(workspace))).why_not(str(workspace))
-    assert empty.why == "where agentctl itself imports from (an empty entry in PYTHONPATH)"
-    assert empty.hint.startswith("unset PYTHONPATH")
+    assert _why_not(workspace, str(workspace)) == "where agentctl itself imports from (PYTHONPATH)"
     assert _why_not(workspace, f"{workspace}/src") == (
-        f"where a run could make {workspace}/src, which agentctl itself imports from (PYTHONPATH)"
+        f"where a run could make {workspace}/src: what agentctl itself imports (PYTHONPATH)"
     )
+    (workspace / "l").symlink_to("/usr")
+    assert _why_not(workspace, f"{workspace}/l") == (
+        f"where a run could change {workspace}/l, "
+        "a link to what agentctl itself imports (PYTHONPATH)"
+    )
+    assert _why_not(workspace / "code", str(workspace)) == (
+        "beneath code, and so is called a module that agentctl may import (PYTHONPATH)"
+    )
+
+
+@pytest.mark.parametrize("entry", ["", "src", "./src"])
+def test_an_entry_that_is_not_absolute_is_everywhere(workspace: Path, entry: str) -> None:
+    """The next agentctl may be started in any directory that a run wrote to, or beneath it."""
+    environ = {"PYTHONPATH": f"/usr/lib:{entry}"}
+    refusal = reserved((), import_path(environ, "/"), ()).why_not(str(workspace))
+    assert refusal.why.startswith("where agentctl, started there, would import from (PYTHONPATH")
+    assert "absolute" in refusal.hint
+    policy = policy_in(workspace, environ=environ)
+    assert policy.workspace is not None
+    assert policy.workspace.private
+    with pytest.raises(SpecError, match="started there"):
+        policy_in(workspace, environ=environ, rw=(str(workspace),))
+
+
+def test_a_directory_of_packages_that_is_not_absolute_is_everywhere(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PYTHONUSERBASE and PYTHONPYCACHEPREFIX can be relative, too; the first is from here."""
+    for variable in ("PYTHONUSERBASE", "PYTHONPYCACHEPREFIX"):
+        anywhere = import_path({variable: "base"}, "/").anywhere
+        assert anywhere is not None
+        assert variable in anywhere.why
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", True)
+    monkeypatch.setattr(site, "getusersitepackages", lambda: "base/lib")
+    path = import_path({}, str(workspace))
+    assert os.fsencode(workspace / "base/lib") in [searched.path for searched in path.searched]
+
+
+@pytest.mark.parametrize("target", ["w/argparse", "w/later", "w/one.py"])
+def test_a_link_called_like_a_module_is_followed(workspace: Path, target: str) -> None:
+    """Whoever keeps such files elsewhere has a link to them in the directory that is searched."""
+    (workspace / "argparse").mkdir()
+    (workspace / "one.py").touch()
+    outside = workspace.parent / "outside"
+    outside.mkdir()
+    (outside / "argparse").symlink_to(f"../{target}")
+    (outside / "project").symlink_to("../w/project")
+    found = reserved((), import_path({"PYTHONPATH": str(outside)}, "/"), ())
+    decides = workspace.parent / target if target != "w/later" else workspace
+    assert "agentctl itself imports" in found.why_not(str(decides)).why
+    assert found.why_not(str(workspace / "project")).why == ""
+    if target == "w/argparse":
+        assert "agentctl itself imports" in found.why_not(str(decides / "sub")).why
+
+
+def test_dots_after_a_link_are_read_as_python_reads_them(workspace: Path) -> None:
+    """It takes ``link/..`` away; the kernel goes to the parent of where the link leads."""
+    (workspace / "l").symlink_to("/usr/lib")
+    (workspace / "src").mkdir()
+    assert _why_not(workspace / "src", f"{workspace}/l/../src") != ""
+
+
+def test_what_starts_agentctl_is_ours_by_every_link(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A virtual environment may have been made by a ``python3`` that is a link in a project."""
+    (workspace / "bin").mkdir()
+    (workspace / "bin/python3").symlink_to(sys.executable)
+    (workspace / "agentctl").touch()
+    other = workspace.parent / "python"
+    other.symlink_to(workspace / "bin/python3")
+    monkeypatch.setattr(sys, "executable", str(other))
+    monkeypatch.setattr(sys, "argv", [str(workspace / "agentctl")])
+    assert "a link to agentctl's own" in _why_not(workspace / "bin", "")
+    assert _why_not(workspace / "agentctl", "") == "agentctl's own, or its interpreter's"
+    assert read_only_in(policy_in(workspace), workspace) == {"bin", "agentctl"}
+
+
+def test_what_an_importer_found_elsewhere_is_reserved(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A development install need not be on the search path."""
+    for name in ("hooked", "single"):
+        spec = ModuleSpec(name, None, origin=str(workspace / f"{name}.py"))
+        spec.has_location = True
+        module = ModuleType(name)
+        module.__spec__ = spec
+        monkeypatch.setitem(sys.modules, name, module)
+        if name == "hooked":
+            spec.submodule_search_locations = [str(workspace / "hooked")]
+            (workspace / "hooked").mkdir()
+            assert "hooked is there" in _why_not(workspace / "hooked/sub", "")
+            assert _why_not(workspace, "") == ""
+    assert "single is there" in _why_not(workspace, "")
+
+
+def test_what_is_imported_on_request_counts_before_it_is_there(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a ``.pth`` file, or for the category of a warning; it may have failed for us."""
+    packages = workspace / "site-packages"
+    packages.mkdir()
+    (packages / "x.pth").write_text("import os; from measure import start; start()\n")
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(packages)])
+    monkeypatch.setattr(sys, "warnoptions", ["error", "ignore::DeprecationWarning", "ignore::m.W"])
+    for name in ("measure", "m"):
+        assert f"beneath {name}" in _why_not(workspace / name, str(workspace))
+    assert _why_not(workspace / "other", str(workspace)) == ""
+
+
+@pytest.mark.parametrize("path", ["/usr", "/usr/bin", "/usr/lib/python3", "/usr/local/bin"])
+def test_the_systems_interpreter_is_ours_and_applications_beside_it_are_not(path: str) -> None:
+    """Images keep those in /usr/src, with an environment of their own in it."""
+    found = reserved((OwnFile("/usr", ""), OwnFile("/usr/local", "")), ImportPath(), ())
+    assert found.why_not(path).why == "agentctl's own, or its interpreter's"
+    assert found.why_not("/usr/src/app").why == ""
+    assert found.why_not("/usr/local/src/app").why == ""
+    own = reserved((OwnFile("/usr/share/doc", ""),), ImportPath(), ())
+    assert own.why_not("/usr/share/doc/x").why == "agentctl's own, or its interpreter's"
+
+
+@pytest.mark.parametrize("there", ["nothing", "directory", "a link", "the file a link"])
+def test_settings_and_state_are_not_for_a_run_to_make(workspace: Path, there: str) -> None:
+    """By their links, too, as of whoever keeps settings in a repository."""
+    home = workspace.parent / "home"
+    home.mkdir()
+    config, repository = home / ".config", workspace / "config"
+    repository.mkdir()
+    match there:
+        case "nothing":
+            config.symlink_to(repository)
+        case "directory":
+            config.symlink_to(repository)
+            (repository / "agentctl").mkdir()
+        case "a link":
+            config.symlink_to(workspace / "l")
+            (workspace / "l").symlink_to("/usr")
+        case "the file a link":
+            (config / "agentctl").mkdir(parents=True)
+            (config / "agentctl/config.toml").symlink_to(repository / "agentctl.toml")
+            (repository / "agentctl.toml").touch()
+    environ = {"HOME": str(home)}
+    if there == "a link":
+        with pytest.raises(SpecError, match="agentctl's settings or state"):
+            policy_in(workspace, environ=environ, workspace=str(workspace))
+        return
+    policy = policy_in(workspace, environ=environ)
+    assert policy.workspace is not None
+    assert policy.workspace.path == str(workspace)
+    (piece,) = [
+        piece
+        for piece in policy.view.pieces
+        if piece.path.startswith(str(repository)) and not piece.is_pin
+    ]
+    assert not piece.writable
+    wanted = {"directory": "config/agentctl", "the file a link": "config/agentctl.toml"}
+    assert piece.path == str(workspace / wanted.get(there, "config"))
 
 
 def test_another_process_is_told_what_its_caller_imports(workspace: Path) -> None:
     """The supervisor of a detached run is isolated: its own search path says nothing."""
-    told = import_path(str(workspace), "/")
+    told = import_path({"PYTHONPATH": str(workspace)}, "/")
     assert isinstance(told, ImportPath)
     own = policy_in(workspace)
     assert own.workspace is not None

@@ -149,6 +149,7 @@ class _Way:
     ``before``: a script that lays it out, in the project; ``$SITE``: where packages are.
     ``where``: where in the project the run starts.  ``options``: it is asked for with.
     ``leave``: a script of the run.  ``again``: it is tried by ``rerun``, too.
+    ``next_where``: where in the project the next one starts.  ``program``: an interpreter.
     """
 
     variables: tuple[str, ...] = ()
@@ -157,6 +158,8 @@ class _Way:
     options: tuple[str, ...] = ("--workspace", ".")
     leave: str = f"mkdir -p sitecustomize; echo '{_TELL}' > sitecustomize/__init__.py"
     again: bool = False
+    next_where: str = ""
+    program: str = ""
 
 
 _HERE: Final = ("PYTHONPATH=.",)
@@ -214,6 +217,31 @@ _WAYS: Final = {
         options=("--rw", "../sitecustomize.py"),
         leave=f"echo '{_TELL}' > ../sitecustomize.py",
     ),
+    "started in the workspace, and from elsewhere": _Way(
+        ("PYTHONPATH=:",),
+        before="mkdir inside",
+        options=("--workspace", "inside"),
+        leave=_MODULE.format("inside/sitecustomize"),
+        next_where="inside",
+    ),
+    "a link in a directory that is searched": _Way(
+        ("PYTHONPATH={project}/lib",),
+        before="mkdir lib inside; ln -s ../inside/sitecustomize.py lib/sitecustomize.py",
+        where="inside",
+        leave=f"echo '{_TELL}' > sitecustomize.py",
+    ),
+    "a link to the interpreter": _Way(
+        before="mkdir -p inside/bin; ln -s $PYTHON inside/bin/python",
+        where="inside",
+        leave="rm bin/python; printf '#!/bin/sh\necho executed' > bin/python; chmod +x bin/python",
+        program="inside/bin/python",
+    ),
+    "settings that are not there yet": _Way(
+        ("XDG_CONFIG_HOME={project}/config",),
+        before="mkdir config",
+        where="config",
+        leave="mkdir -p agentctl; echo 'executed = 1' > agentctl/config.toml",
+    ),
     "bytecode": _Way(
         ("PYTHONPYCACHEPREFIX={project}/cache",),
         before="mkdir cache",
@@ -240,15 +268,16 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
         *(f"SITE={packages}", f"VENV={venv}", f"PYTHON={installation.python}"),
         f"VERSION={sys.version_info.major}.{sys.version_info.minor}",
     )
-    agentctl = (installation.python, "-P", "-m", "agentctl_supervisor")
+    python = str(project / way.program) if way.program else installation.python
+    agentctl = (python, "-P", "-m", "agentctl_supervisor")
     variables = [variable.format(project=project) for variable in way.variables]
 
     def sh(where: str, script: str) -> None:
         there = ("env", "--chdir", str(project / where), *known)
         _run(installation, caller, *there, "sh", "-c", script)
 
-    def agentctl_there(*arguments: str, heeding: bool = True) -> str:
-        there = ("env", "--chdir", str(project / way.where), *(variables if heeding else ()))
+    def agentctl_there(*arguments: str, where: str = way.where, heeding: bool = True) -> str:
+        there = ("env", "--chdir", str(project / where), *(variables if heeding else ()))
         done = _run(installation, caller, *there, *agentctl, *arguments)
         return done.stdout + done.stderr
 
@@ -266,9 +295,10 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
             for options in ([o for o in way.options if o == "-d"], way.options):
                 agentctl_there(*run, *options, "--", "sh", "-c", way.leave)
                 agentctl_there("wait", "leaves")
-        assert "executed" not in agentctl_there(*_NEXT)
+        where = way.next_where or way.where
+        assert "executed" not in agentctl_there(*_NEXT, where=where)
         sh(way.where, way.leave)
-        assert "executed" in agentctl_there(*_NEXT)
+        assert "executed" in agentctl_there(*_NEXT, where=where)
     finally:
         (venv / "pyvenv.cfg").write_text(configuration)
         (packages / "way.pth").unlink(missing_ok=True)

@@ -115,7 +115,7 @@ def usual_workspace(cwd: str, environ: Mapping[str, str]) -> Workspace:
     """That of a run that begins in *cwd* and names none; a fresh one is called ``/``."""
     there, told = places(environ), environ.get("PYTHONPATH", "")
     own, _ = shared_view.ours(there, told)
-    kept = reserved(own, import_path(told, cwd))
+    kept = reserved(own, import_path(environ, cwd), there.obeyed)
     return choose(None, look(cwd), "/", places=there, reserved=kept)
 
 
@@ -133,7 +133,9 @@ class _Confined:
         self._places: Final[Places] = places(ground.environ)
         told = ground.environ.get("PYTHONPATH", "")
         own, self._ours = shared_view.ours(self._places, told)
-        self._reserved: Final = reserved(own, ground.path or import_path(told, ground.here))
+        self._reserved: Final = reserved(
+            own, ground.path or import_path(ground.environ, ground.here), self._places.obeyed
+        )
         protected.check(spec.unprotect)
         here = look(ground.here)
         self._here = here.real
@@ -307,7 +309,7 @@ class _Confined:
         """What decides about our imports stays as it is, wherever a run may write around it."""
         around = [piece.path for piece in self._gathered.all() if piece.writable]
         for path in self._reserved.around(around):
-            self._gathered.show(path, "agentctl itself imports from it", Rank.KEPT)
+            self._gathered.show(path, "it decides what agentctl itself does", Rank.KEPT)
 
     def _protected(self) -> None:
         workspace, unprotect = self._workspace.path, self._spec.unprotect

@@ -2,13 +2,17 @@
 
 Whoever can write to a directory there leaves a ``sitecustomize``, which Python executes before
 anything of ours.  So can whoever makes one that is not there yet, or leads a link elsewhere.
+
+It is found out in the process that a person started: another one, isolated (``-I``), has less.
 """
 
+import contextlib
 import os
+import re
 import site
 import sys
-from collections.abc import Iterator
-from importlib.machinery import FileFinder
+from collections.abc import Iterator, Mapping
+from importlib.machinery import FileFinder, ModuleSpec
 from typing import Final
 from zipimport import zipimporter
 
@@ -17,6 +21,7 @@ import msgspec
 from agentctl_supervisor.policy.contents import beginning
 
 _PTH_BYTES: Final = 1 << 20
+_IMPORTS: Final = re.compile(r"\b(?:import|from)\s+(\w+)")
 
 PACKAGES: Final = (
     *("agentctl_protocol", "agentctl_child", "agentctl_supervisor", "msgspec", "psutil"),
@@ -43,10 +48,18 @@ class Searched(msgspec.Struct, frozen=True):
 
 
 class ImportPath(msgspec.Struct, frozen=True):
-    """The search path of the process that somebody started, and what it imported so far."""
+    """What one process imports, and where from.
+
+    ``searched``: where modules are looked for, or were found.
+    ``imported``: what it has imported so far, or will, by the first parts of the names.
+    ``started``: the files that it was started by, absolute, links and all.
+    ``anywhere``: set where the next one imports from wherever it is started.
+    """
 
     searched: tuple[Searched, ...] = ()
     imported: frozenset[str] = frozenset()
+    started: tuple[bytes, ...] = ()
+    anywhere: Searched | None = None
 
     def has(self, name: str) -> bool:
         """Whether agentctl may import a module from a file or directory called *name*."""
@@ -60,29 +73,66 @@ class ImportPath(msgspec.Struct, frozen=True):
 
 
 _UNSET: Final = "unset PYTHONPATH; --env PYTHONPATH=... is for the run alone"
+_ABSOLUTE: Final = (
+    "unset PYTHONPATH, or make its entries absolute; --env PYTHONPATH=... is for the run alone"
+)
 _NOT_BOUND: Final = "python -P -m agentctl_supervisor, or agentctl, is not bound to it"
+_SAFE_PATH: Final = "python -P does not import from there; or name a directory of the run's own"
 _APART: Final = "install agentctl in an environment of its own: pipx install, uv tool install"
+_NO_USER_SITE: Final = "PYTHONNOUSERSITE=1 does without"
 
 
-def import_path(python_path: str, here: str) -> ImportPath:
+def import_path(environ: Mapping[str, str], here: str) -> ImportPath:
     """That of this process.
 
-    *python_path*: its ``PYTHONPATH``, used or not.  *here*: where agentctl is next started.
+    *environ*: its environment, used or not.  *here*: where agentctl is next started.
     """
-    imported = frozenset(name.partition(".")[0] for name in sys.modules)
+    sites = _sites(here)
+    lines = [line for directory in sites for line in _pth_lines(directory)]
+    searched = (
+        *_by_variables(environ, here),
+        *(Searched(os.fsencode(at), name, _APART) for name, _, paths in lines for at in paths),
+        *_by_user_site(here),
+        *_by_ourselves(),
+    )
     return ImportPath(
-        (*_by_variable(python_path, here), *_by_ourselves(), *_by_sites()),
-        imported - sys.stdlib_module_names,
+        searched=(*searched, *_found_elsewhere(searched)),
+        imported=frozenset((*_imported(), *_warned_by(), *(n for _, ns, _ in lines for n in ns))),
+        started=tuple(map(os.fsencode, _started())),
+        anywhere=_anywhere(environ),
     )
 
 
-def _by_variable(python_path: str, here: str) -> Iterator[Searched]:
-    for entry in python_path.split(os.pathsep) if python_path else ():
-        why = "PYTHONPATH" if entry else "an empty entry in PYTHONPATH"
-        yield _searched(os.path.join(here, entry), why, _UNSET)
+def _by_variables(environ: Mapping[str, str], here: str) -> Iterator[Searched]:
+    if path := environ.get("PYTHONPATH", ""):
+        for entry in path.split(os.pathsep):
+            for at in _both_ways(os.path.join(here, entry)):
+                yield Searched(os.fsencode(at), "PYTHONPATH", _UNSET)
     if prefix := sys.pycache_prefix:
+        at = os.path.join(here, prefix)
         hint = "unset PYTHONPYCACHEPREFIX, or have it elsewhere"
-        yield _searched(os.path.join(here, prefix), "PYTHONPYCACHEPREFIX", hint, whole=True)
+        yield Searched(os.fsencode(at), "PYTHONPYCACHEPREFIX", hint, whole=True)
+
+
+def _both_ways(path: str) -> tuple[str, ...]:
+    """*path* as the kernel reads it, and as Python does, to which ``link/..`` is nothing."""
+    return tuple(dict.fromkeys((path, os.path.abspath(path))))
+
+
+def _anywhere(environ: Mapping[str, str]) -> Searched | None:
+    path = environ.get("PYTHONPATH", "")
+    for entry in path.split(os.pathsep) if path else ():
+        if not os.path.isabs(entry):
+            what = f"the entry {entry[:40]!r}" if entry else "an empty entry"
+            return Searched(b"", f"PYTHONPATH has {what}", _ABSOLUTE)
+    for variable in ("PYTHONPYCACHEPREFIX", "PYTHONUSERBASE"):
+        value = environ.get(variable, "")
+        if value and not os.path.isabs(value):
+            return Searched(b"", f"{variable} is not absolute", f"make {variable} absolute")
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if not sys.flags.safe_path and main is not None and main.name.startswith("agentctl_"):
+        return Searched(b"", "it was started by python -m, without -P", _NOT_BOUND)
+    return None
 
 
 def _by_ourselves() -> Iterator[Searched]:
@@ -92,13 +142,13 @@ def _by_ourselves() -> Iterator[Searched]:
             continue
         try:
             # The empty one of ``python -c`` and of interpreters that are typed to: where we are.
-            path = os.path.abspath(entry)
+            path = os.fsencode(os.path.abspath(entry))
         except FileNotFoundError:
             continue
         if is_the_programs:
-            yield _searched(path, "its program lies there", _NOT_BOUND)
+            yield Searched(path, "the program that runs it lies there", _SAFE_PATH)
         else:
-            yield _searched(path, "it is installed there", _APART)
+            yield Searched(path, "it is on its search path", _APART)
 
 
 def _is_claimed(entry: str) -> bool:
@@ -112,22 +162,28 @@ def _is_claimed(entry: str) -> bool:
     return False
 
 
-def _by_sites() -> Iterator[Searched]:
-    """What ``site`` adds to the path once it is there."""
-    sites = site.getsitepackages()
+def _sites(here: str) -> list[str]:
+    """The directories of packages, in which ``.pth`` files are heeded."""
+    users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    return [os.path.join(here, directory) for directory in (*site.getsitepackages(), *users)]
+
+
+def _by_user_site(here: str) -> Iterator[Searched]:
     if site.ENABLE_USER_SITE:
-        users = site.getusersitepackages()
-        yield _searched(users, "the packages of a user", "PYTHONNOUSERSITE=1 does without")
-        sites.append(users)
-    for directory in sites:
-        for name in _pth_files(directory):
-            # As site does: what cannot be decoded names nothing that could be made.
-            text = (beginning(os.path.join(directory, name), _PTH_BYTES) or b"").decode(
-                "utf-8-sig", "surrogateescape"
-            )
-            for line in text.splitlines():
-                if line.strip() and not line.startswith(("#", "import ", "import\t")):
-                    yield _searched(os.path.join(directory, line.rstrip()), name, _APART)
+        path = os.path.join(here, site.getusersitepackages())
+        yield Searched(os.fsencode(path), "the packages of a user", _NO_USER_SITE)
+
+
+def _pth_lines(directory: str) -> Iterator[tuple[str, list[str], tuple[str, ...]]]:
+    """Of each line that ``site`` obeys: its file, and what it imports, or the path that it adds."""
+    for name in _pth_files(directory):
+        # What cannot be decoded names nothing that could be made.
+        data = beginning(os.path.join(directory, name), _PTH_BYTES) or b""
+        for line in data.decode("utf-8-sig", "surrogateescape").splitlines():
+            if line.startswith(("import ", "import\t")):
+                yield name, _IMPORTS.findall(line), ()
+            elif line.strip() and not line.startswith("#"):
+                yield name, [], _both_ways(os.path.join(directory, line.rstrip()))
 
 
 def _pth_files(directory: str) -> list[str]:
@@ -137,5 +193,39 @@ def _pth_files(directory: str) -> list[str]:
         return []
 
 
-def _searched(path: str, why: str, hint: str, *, whole: bool = False) -> Searched:
-    return Searched(os.fsencode(path), why, hint, whole)
+def _imported() -> Iterator[str]:
+    for name in sys.modules:
+        module = name.partition(".")[0]
+        if module not in sys.stdlib_module_names:
+            yield module
+
+
+def _warned_by() -> Iterator[str]:
+    """The modules of the categories in ``PYTHONWARNINGS`` and ``-W``, there or not."""
+    for option in sys.warnoptions:
+        category = option.split(":")[2:3]
+        if category and "." in category[0]:
+            yield category[0].strip().partition(".")[0]
+
+
+def _found_elsewhere(searched: tuple[Searched, ...]) -> Iterator[Searched]:
+    """Modules that an importer of a development install found beside the search path."""
+    roots = tuple(f"{os.fsdecode(one.path).rstrip('/')}/" for one in searched)
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        if "." in name or name in sys.stdlib_module_names or not isinstance(spec, ModuleSpec):
+            continue
+        packages = list(spec.submodule_search_locations or ())
+        # Of a single file, the bytecode lies beside it.
+        files = [spec.origin] if spec.origin and spec.has_location and not packages else []
+        for at in (*packages, *files, *map(os.path.dirname, files)):
+            if not os.path.abspath(at).startswith(roots):
+                path = os.fsencode(os.path.abspath(at))
+                yield Searched(path, f"{name} is there", _APART, whole=at in packages)
+
+
+def _started() -> Iterator[str]:
+    for path in (sys.executable, getattr(sys, "_base_executable", ""), *sys.argv[:1]):
+        with contextlib.suppress(FileNotFoundError):
+            if path and os.path.isfile(path):
+                yield os.path.abspath(path)

@@ -33,12 +33,15 @@ def follow(path: str) -> Followed:
     return followed
 
 
-def follow_there(path: str) -> tuple[Followed, OSError | None]:
-    """Follow the absolute *path* as far as it leads, and say what stopped it before its end."""
+def follow_there(path: str, known: dict[str, str] | None = None) -> tuple[Followed, OSError | None]:
+    """Follow the absolute *path* as far as it leads, and say what stopped it before its end.
+
+    *known*: what the links said that were read already, "" for what is none; it is added to.
+    """
+    known = {} if known is None else known
     left = _words(path)
     real = "/"
     links: dict[str, str] = {}
-    stopped: OSError | None = None
     followed = 0
     while left:
         word = left.pop()
@@ -46,25 +49,25 @@ def follow_there(path: str) -> tuple[Followed, OSError | None]:
             real = os.path.dirname(real)
             continue
         at = os.path.join(real, word)
-        try:
-            target = os.readlink(at)
-        except OSError:
+        if at not in known:
             try:
-                os.lstat(at)  # it is there, and no link
+                known[at] = os.readlink(at)
             except OSError as error:
-                stopped = error
-                break
+                if error.errno != errno.EINVAL:  # which is said of what is there, and no link
+                    return Followed(real, tuple(links.items())), error
+                known[at] = ""
+        if not (target := known[at]):
             real = at
             continue
         followed += 1
         if followed > _MOST_LINKS:
-            stopped = OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            break
+            loop = OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            return Followed(real, tuple(links.items())), loop
         links[at] = target
         if target.startswith("/"):
             real = "/"
         left += _words(target)
-    return Followed(real, tuple(links.items())), stopped
+    return Followed(real, tuple(links.items())), None
 
 
 def _words(path: str) -> list[str]:

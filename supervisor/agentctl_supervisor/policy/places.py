@@ -34,11 +34,13 @@ class Places:
     ``homes``: the home directories of the caller, and of whoever became the caller by sudo.
     ``home``: the one that programs are told.
     ``states``: where agentctl keeps runs, sockets and configuration, there or not.
+    ``obeyed``: the same and the user's own file of settings, as they are written, links and all.
     """
 
     homes: tuple[str, ...]
     home: str
     states: tuple[str, ...]
+    obeyed: tuple[str, ...] = ()
 
     def is_broad(self, path: str) -> bool:
         """Whether *path* is a home directory, something above one, or everybody's."""
@@ -76,7 +78,13 @@ def places(environ: Mapping[str, str]) -> Places:
     homes = [os.path.realpath(home) for home in all_of_them if home.startswith("/")]
     # A home of "/", that of many a service, is nobody's in particular.
     homes = [home for home in dict.fromkeys(homes) if home != "/"]
-    return Places(tuple(homes), homes[0] if homes else "/", _states(environ))
+    states, settings = _states(environ)
+    return Places(
+        tuple(homes),
+        homes[0] if homes else "/",
+        states=tuple(dict.fromkeys(map(os.path.realpath, states))),
+        obeyed=(*dict.fromkeys(states), settings),
+    )
 
 
 def _home_before_sudo(environ: Mapping[str, str]) -> str:
@@ -101,7 +109,8 @@ def _is_its_owners_home(path: str) -> bool:
     return home.startswith("/") and home != "/" and os.path.realpath(home) == path
 
 
-def _states(environ: Mapping[str, str]) -> tuple[str, ...]:
+def _states(environ: Mapping[str, str]) -> tuple[list[str], str]:
+    """The directories, and the user's own file of settings, absolute, as they are written."""
     usual = {name: value for name, value in environ.items() if name != "AGENTCTL_HOME"}
     found: list[str] = []
     for variables in (environ, usual):
@@ -116,7 +125,7 @@ def _states(environ: Mapping[str, str]) -> tuple[str, ...]:
     if not config.startswith("/"):
         config = os.path.join(environ.get("HOME", "/"), ".config")
     found.append(os.path.join(config, "agentctl"))
-    return tuple(dict.fromkeys(os.path.realpath(path) for path in found if path.startswith("/")))
+    return [path for path in found if path.startswith("/")], os.path.join(found[-1], "config.toml")
 
 
 def refuse_broad(path: str, option: str, places_: Places) -> None:

@@ -1,4 +1,4 @@
-"""What no run may be given to write to: what is ours, and where we import from."""
+"""What no run may be given to write to: what is ours, what we obey, and where we import from."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,9 @@ from agentctl_supervisor.policy.import_path import ImportPath, Searched
 from agentctl_supervisor.policy.links import follow_there, is_beneath, lies_inside
 from agentctl_supervisor.policy.own_files import OwnFile
 
-_INSTALLED: Final = ("/usr", "/lib", "/bin")
+_SYSTEMS: Final = ("/usr", "/usr/local")
+_OF_SYSTEM: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "share")
+"""What the system's own interpreter is made of, in a directory that has applications, too."""
 
 
 class Refusal(NamedTuple):
@@ -26,9 +28,9 @@ class Refusal(NamedTuple):
 class Reserved:
     """What no run may be given to write to.
 
-    ``kept``: the real paths of ours, without those that nobody may change anyway.
+    ``kept``: the real paths of ours.
     ``path``: what we import, from the real directories ``searched``.
-    ``deciding``: real directories in which it is decided what those are.
+    ``deciding``: what is refused itself, since it is decided there what those are.
     """
 
     kept: tuple[str, ...] = ()
@@ -40,48 +42,104 @@ class Reserved:
         """Whether a run may have the real *path* to write to."""
         if any(is_beneath(path, own) for own in self.kept):
             return Refusal("agentctl's own, or its interpreter's")
+        if self.path.anywhere is not None:
+            return _refusal("where agentctl, started there, would import from", self.path.anywhere)
         for directory, searched in self.searched.items():
             if path == directory or (searched.whole and is_beneath(path, directory)):
                 return _refusal("where agentctl itself imports from", searched)
             if lies_inside(path, directory):
                 name = os.path.relpath(path, directory).split("/")[0]
                 if self.path.has(name):
-                    return _refusal(f"what agentctl itself imports for {name}", searched)
+                    what = f"beneath {name}, and so is called a module that agentctl may import"
+                    return _refusal(what, searched)
         return self.deciding.get(path, Refusal())
 
     def around(self, directories: Iterable[str]) -> list[str]:
-        """Of what decides about our imports, that which lies inside one of *directories*."""
+        """Of what decides about us, that which lies inside one of *directories*."""
         within = tuple(directories)
         return [
             path
-            for path in dict.fromkeys((*self.searched, *self.deciding))
+            for path in dict.fromkeys((*self.kept, *self.searched, *self.deciding))
             if any(lies_inside(path, directory) for directory in within)
         ]
 
 
-def reserved(files: tuple[OwnFile, ...], path: ImportPath) -> Reserved:
-    """What is reserved of *files*, and where modules are looked for on *path*.
+def reserved(files: Iterable[OwnFile], path: ImportPath, obeyed: Iterable[str]) -> Reserved:
+    """What is reserved of *files*, beside them, and of *obeyed*: settings and state.
 
-    Of a directory that is not there, the nearest one that is decides, and wherever a link is
-    on the way, the directory that it is in.
+    Of what is not there, the nearest directory that is decides, and wherever a link is on the
+    way, the directory that it is in.
     """
-    real = (os.path.realpath(file.path) for file in files if file.kept)
-    kept = tuple(own for own in real if not any(is_beneath(own, i) for i in _INSTALLED))
-    directories: dict[str, Searched] = {}
-    deciding: dict[str, Refusal] = {}
+    found = _Found()
+    for file in files:
+        if file.kept:
+            found.keep(file.path)
+    for started in path.started:
+        found.keep(os.fsdecode(started))
+    for place in obeyed:
+        found.obey(place)
     for searched in path.searched:
-        written = os.fsdecode(searched.path)
-        followed, stopped = follow_there(written)
-        if stopped is None:
-            directories.setdefault(followed.real, searched)
-        else:
-            why = f"where a run could make {written}, which agentctl itself imports from"
-            deciding.setdefault(followed.real, _refusal(why, searched))
+        found.search(searched, path)
+    return Reserved(tuple(found.kept), path, found.searched, found.deciding)
+
+
+class _Found:
+    """Collects what `reserved` returns."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, None] = {}
+        self.searched: dict[str, Searched] = {}
+        self.deciding: dict[str, Refusal] = {}
+        self._known: dict[str, str] = {}
+
+    def keep(self, path: str) -> None:
+        own = "agentctl's own, or its interpreter's"
+        real = self._follow(path, own, Refusal(own))
+        if real in _SYSTEMS:
+            self.deciding.setdefault(real, Refusal(own))
+            self.kept.update(dict.fromkeys(os.path.join(real, name) for name in _OF_SYSTEM))
+        elif real is not None:
+            self.kept[real] = None
+
+    def obey(self, path: str) -> None:
+        what = "agentctl's settings or state"
+        real = self._follow(path, what, Refusal(what))
+        if real is not None:
+            self.deciding.setdefault(real, Refusal(what))
+
+    def search(self, searched: Searched, path: ImportPath) -> None:
+        what = "what agentctl itself imports"
+        real = self._follow(os.fsdecode(searched.path), what, _refusal(what, searched))
+        if real is None:
+            return
+        self.searched.setdefault(real, searched)
+        for link in _links(real, path):
+            found = self._follow(link, what, _refusal(what, searched))
+            if found is not None:
+                target = Searched(os.fsencode(link), searched.why, searched.hint, whole=True)
+                self.searched.setdefault(found, target)
+
+    def _follow(self, path: str, what: str, refusal: Refusal) -> str | None:
+        """The real path of *path*, if it is there; what decides which that is, is noted."""
+        followed, stopped = follow_there(path, self._known)
+        hint, because = refusal.hint, refusal.why.removeprefix(what)
+        if stopped is not None:
+            why = f"where a run could make {path}: {what}{because}"
+            self.deciding.setdefault(followed.real, Refusal(why, hint))
         for place, _ in followed.links:
-            why = f"where a run could change {place}, a link that agentctl itself imports through"
-            deciding.setdefault(os.path.dirname(place), _refusal(why, searched))
-    return Reserved(kept, path, directories, deciding)
+            why = f"where a run could change {place}, a link to {what}{because}"
+            self.deciding.setdefault(os.path.dirname(place), Refusal(why, hint))
+        return followed.real if stopped is None else None
 
 
-def _refusal(why: str, searched: Searched) -> Refusal:
-    return Refusal(f"{why} ({searched.why})", searched.hint)
+def _links(directory: str, path: ImportPath) -> list[str]:
+    """The links in *directory* that are called like modules."""
+    try:
+        with os.scandir(directory) as entries:
+            return [e.path for e in entries if e.is_symlink() and path.has(e.name)]
+    except OSError:
+        return []
+
+
+def _refusal(what: str, searched: Searched) -> Refusal:
+    return Refusal(f"{what} ({searched.why})", searched.hint)
