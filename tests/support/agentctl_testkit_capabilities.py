@@ -37,6 +37,7 @@ class Capability(enum.StrEnum):
     CGROUP2 = "writable cgroup v2 directory"
     LANDLOCK_SCOPE = "Landlock with signal scope (ABI 6)"
     YAMA_OFF = "freedom to ptrace siblings"
+    COUNTERS = "performance counters for this user (kernel.perf_event_paranoid)"
     ORDINARY_PYTHON = "interpreter of this version that an ordinary user can run, or no root"
     NODE = "Node.js 18 or newer"
     NPM = "npm"
@@ -128,6 +129,15 @@ def _yama_off() -> bool:
         return True
 
 
+def _counters() -> bool:
+    try:
+        paranoid = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
+    except FileNotFoundError:
+        return False
+    # Debian's 3 leaves an ordinary user none.
+    return os.geteuid() == 0 or paranoid <= 2
+
+
 def _ordinary_python() -> bool:
     from agentctl_testkit_ordinary import interpreter
 
@@ -172,6 +182,7 @@ _PROBES: Final[dict[Capability, Callable[[], bool]]] = {
     Capability.CGROUP2: _cgroup2,
     Capability.LANDLOCK_SCOPE: _landlock_scope,
     Capability.YAMA_OFF: _yama_off,
+    Capability.COUNTERS: _counters,
     Capability.ORDINARY_PYTHON: _ordinary_python,
     Capability.NODE: _node,
     Capability.NPM: _programs("npm"),

@@ -178,7 +178,7 @@ PROBES: Final = (
     Probe("c04_bpf", needs=(Capability.ROOT,)),
     Probe("c04_keyrings"),
     Probe("c04_machine"),
-    Probe("c04_perf"),
+    Probe("c04_perf", needs=(Capability.COUNTERS,)),
     Probe("c04_userfaultfd"),
     Probe("c05_foreign_architecture"),
     Probe("c06_personality", harmless=(_ADDRESSES,)),
