@@ -18,7 +18,7 @@ from agentctl_supervisor.policy import (
 )
 from agentctl_supervisor.policy.contents import beginning
 from agentctl_supervisor.policy.import_path import ImportPath, import_path
-from agentctl_supervisor.policy.links import follow, leads_out
+from agentctl_supervisor.policy.links import cut_short, follow, leads_out
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.reserved import reserved
 from agentctl_supervisor.policy.view import (
@@ -179,8 +179,8 @@ class _Confined:
             return full
         if leads_out(followed, fit):
             raise SpecError(
-                f"{option} {_shown(path)} is a link that a run may have made",
-                f"if it is meant: {option} {_shown(followed.real)}",
+                f"{option} {cut_short(path)} is a link that a run may have made",
+                f"if it is meant: {option} {cut_short(followed.real)}",
             )
         return full
 
@@ -277,7 +277,7 @@ class _Confined:
     def _named(self, option: str, paths: tuple[str, ...], *, writable: bool) -> None:
         for path in paths:
             full = self._own_choice(option, path, (self._workspace.path, self._here))
-            shown = _shown(path)
+            shown = cut_short(path)
             try:
                 real = follow(full).real
                 is_directory = os.path.isdir(real)
@@ -389,10 +389,6 @@ class _Confined:
                     "--workspace DIR without it, or --sandbox strict",
                 )
             self._exposed.append((piece.path, "standard cannot protect it"))
-
-
-def _shown(path: str) -> str:
-    return path if len(path) <= 120 else path[:120] + "..."
 
 
 def _links(path: str) -> list[Link]:

@@ -8,6 +8,7 @@ from typing import Final
 
 _MOST_LINKS: Final = 40
 """As many as the kernel follows: path_resolution(7)."""
+_SHOWN: Final = 120
 
 
 @dataclass(frozen=True)
@@ -99,3 +100,8 @@ def leads_out(followed: Followed, directories: Iterable[str]) -> bool:
 def as_text(path: str) -> str:
     """*path* as text that can be sent: what is not UTF-8 is escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def cut_short(path: str) -> str:
+    """*path* for a message, which is to stay one that can be read."""
+    return path if len(path) <= _SHOWN else path[:_SHOWN] + "..."

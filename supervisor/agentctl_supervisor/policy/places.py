@@ -8,7 +8,7 @@ from typing import Final
 
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.errors import StateDirectoryError
-from agentctl_supervisor.policy.links import is_beneath, lies_inside
+from agentctl_supervisor.policy.links import cut_short, is_beneath, lies_inside
 from agentctl_supervisor.store.state_paths import runtime_directory, state_root
 
 _SYSTEM: Final = (
@@ -137,19 +137,17 @@ def refuse_broad(path: str, option: str, places_: Places) -> None:
     """
     if any(is_beneath(path, state) for state in places_.states):
         raise SpecError(
-            f"{option} {_shown(path)} is where agentctl keeps its state",
+            f"{option} {cut_short(path)} is where agentctl keeps its state",
             "copy what is needed to somewhere else",
         )
     is_home = any(is_beneath(home, path) for home in places_.homes) or _is_its_owners_home(path)
     if path == "/" or is_home:
         raise SpecError(
-            f"{option} {_shown(path)} is too much: keys and passwords are in it",
+            f"{option} {cut_short(path)} is too much: keys and passwords are in it",
             "name the directories that are needed",
         )
     for kernel in ("/proc", "/sys", "/dev"):
         if is_beneath(path, kernel):
-            raise SpecError(f"{option} {_shown(path)}: the run has a {kernel} of its own, or none")
-
-
-def _shown(path: str) -> str:
-    return path if len(path) <= 120 else path[:120] + "..."
+            raise SpecError(
+                f"{option} {cut_short(path)}: the run has a {kernel} of its own, or none"
+            )

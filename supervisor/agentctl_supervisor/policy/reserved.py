@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from agentctl_supervisor.policy.import_path import ImportPath, Searched
-from agentctl_supervisor.policy.links import follow_there, is_beneath, lies_inside
+from agentctl_supervisor.policy.links import cut_short, follow_there, is_beneath, lies_inside
 from agentctl_supervisor.policy.own_files import OwnFile
 
 _SYSTEMS: Final = ("/usr", "/usr/local")
@@ -124,10 +124,13 @@ class _Found:
         followed, stopped = follow_there(path, self._known)
         hint, because = refusal.hint, refusal.why.removeprefix(what)
         if stopped is not None:
-            why = f"where a run could make {path}: {what}{because}"
-            self.deciding.setdefault(followed.real, Refusal(why, hint))
+            shown = cut_short(path)
+            why = f"where a run could make {shown}: {what}{because}"
+            make = f"mkdir -p {shown}"
+            there = Refusal(why, f"{make}; or {hint}" if hint else make)
+            self.deciding.setdefault(followed.real, there)
         for place, _ in followed.links:
-            why = f"where a run could change {place}, a link to {what}{because}"
+            why = f"where a run could change {cut_short(place)}, a link to {what}{because}"
             self.deciding.setdefault(os.path.dirname(place), Refusal(why, hint))
         return followed.real if stopped is None else None
 

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.policy.links import as_text, is_beneath
+from agentctl_supervisor.policy.links import as_text, cut_short, is_beneath
 from agentctl_supervisor.policy.places import Places
 from agentctl_supervisor.policy.reserved import Refusal, Reserved
 
@@ -47,7 +47,7 @@ def look(path: str) -> Candidate:
     """Look at the absolute *path*."""
     real = os.path.realpath(path)
     return Candidate(
-        shown=path if len(path) <= 120 else path[:120] + "...",
+        shown=cut_short(path),
         real=real,
         is_directory=os.path.isdir(real),
         missing=not os.path.exists(real),
