@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from agentctl_child.keepers import refusal
+from agentctl_child.keepers import probe, refusal
 from agentctl_protocol.vocabulary import Sandbox
 
 
@@ -33,3 +33,17 @@ def test_rights_in_a_user_namespace_are_a_users_matter(monkeypatch: pytest.Monke
     assert "namespaces are switched off" in _said("namespaces", Sandbox.STRICT, errno.EPERM)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert "AppArmor" not in _said("host name", Sandbox.STRICT, errno.EPERM)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("odd")])
+def test_a_probe_that_fails_in_no_known_way_has_not_succeeded(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A containment that is said to work is what runs are then started with."""
+
+    class Failing:
+        def enter(self) -> None:
+            raise error
+
+    monkeypatch.setattr(probe, "enclosure_for", lambda *_: Failing())
+    assert probe.find_out().pid_namespace

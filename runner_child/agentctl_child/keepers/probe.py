@@ -63,13 +63,16 @@ def find_out() -> Findings:
 
 
 def _try(question: int, enclosure: Enclosure | None) -> NoReturn:
-    refused, sealed = "", False
+    refused, sealed = "it did not come to an end", False
     try:
-        if enclosure is not None:
-            try:
+        try:
+            if enclosure is not None:
                 enclosure.enter()
-            except CannotStartError as error:
-                refused = str(error).removeprefix(NO_NAMESPACE)
+            refused = ""
+        except CannotStartError as error:
+            refused = str(error).removeprefix(NO_NAMESPACE)
+        except OSError as error:
+            refused = why_no_namespace(error)
         sealed = _can_seal()
     finally:
         os.write(question, msgspec.json.encode(Findings(refused, sealed)))
