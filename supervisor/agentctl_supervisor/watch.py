@@ -14,7 +14,6 @@ from agentctl_protocol.records import ConditionsMet, VerdictRecord
 from agentctl_protocol.report import Actor, FiredCondition
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Reason, Result
-from agentctl_supervisor.conditions.circuit import Fired
 from agentctl_supervisor.conditions.composition import Condition, leaves_of
 from agentctl_supervisor.conditions.functions import FunctionFailedError, Question
 from agentctl_supervisor.conditions.judge import Judge
@@ -81,7 +80,7 @@ class Watch:
         """*message* was written down: end the run if that fulfils its condition, or a limit."""
         judge = self._judge
         if judge is not None and self._log.fold.stop is None:
-            fired: tuple[Fired, ...] = ()
+            fired: tuple[FiredCondition, ...] = ()
             match message:
                 case Events():
                     fired = judge.feed_all(message.events, trio.current_time())
@@ -111,10 +110,10 @@ class Watch:
         actor = Actor(kind="limit", id=limit.reason.value)
         self._stop(Result.LIMIT, limit.reason, limit.detail, actor)
 
-    def _conclude(self, fired: tuple[Fired, ...]) -> None:
+    def _conclude(self, fired: tuple[FiredCondition, ...]) -> None:
         if not fired:
             return
-        met = ConditionsMet(tuple(FiredCondition(f.condition, f.sentence, f.at_s) for f in fired))
+        met = ConditionsMet(fired)
         if not self._log.decide(met):  # a stop stands already; somebody else's, perhaps
             return
         sentences = [f.sentence for f in fired]

@@ -12,7 +12,7 @@ from agentctl_supervisor.conditions import (
     AnyOf,
     Condition,
     ExternalTermination,
-    Fired,
+    FiredCondition,
     FunctionalTermination,
     FunctionCallTermination,
     HandoffTermination,
@@ -48,7 +48,7 @@ def fires_at(condition: Condition, events: Sequence[Judged]) -> int | None:
     return next((at for at, event in enumerate(events) if judge.feed(event, START + at)), None)
 
 
-def sentences(fired: Sequence[Fired]) -> list[str]:
+def sentences(fired: Sequence[FiredCondition]) -> list[str]:
     return [one.sentence for one in fired]
 
 
@@ -109,7 +109,7 @@ def test_a_condition_fires_at_its_event(text: str, at: int, sentence: str) -> No
     judge = Judge(condition, START)
     told = [judge.feed(event, START + number) for number, event in enumerate(TALK)]
     assert [number for number, fired in enumerate(told) if fired] == [at]
-    assert told[at] == judge.fired == (Fired(text, sentence, float(at)),)
+    assert told[at] == judge.fired == (FiredCondition(text, sentence, float(at)),)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_time_is_counted_from_the_start_and_needs_no_event() -> None:
     assert judge.next_deadline() == START + 60
     assert judge.tick(START + 59.999) == ()
     (fired,) = judge.tick(START + 60)
-    assert fired == Fired('time("60s")', "Timeout of 60 seconds reached", 60.0)
+    assert fired == FiredCondition('time("60s")', "Timeout of 60 seconds reached", 60.0)
 
 
 def test_the_next_deadline_is_the_next_one_that_is_left() -> None:

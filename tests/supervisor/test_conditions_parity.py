@@ -24,7 +24,7 @@ from agentctl_protocol.messages import CallFinished, Message, Usage
 from agentctl_protocol.records import VerdictRecord
 from agentctl_protocol.values import pack_value
 from agentctl_supervisor import conditions as ours
-from agentctl_supervisor.conditions import ConditionError, Fired, Judge, Judged
+from agentctl_supervisor.conditions import ConditionError, FiredCondition, Judge, Judged
 
 #: Nobody, as far as conditions on sources go: our calls and usages have no source.
 QUIET: Final = "quiet"
@@ -141,7 +141,7 @@ def end_of_theirs(condition: Any, steps: Sequence[Step], clock: Clock) -> tuple[
 
 def end_of_ours(
     condition: Any, steps: Sequence[Step], clock: Clock
-) -> tuple[int, tuple[Fired, ...]] | None:
+) -> tuple[int, tuple[FiredCondition, ...]] | None:
     """The step at which ours ends, and all that fired."""
     judge = Judge(condition, clock.now)
     for at, step in enumerate(steps):

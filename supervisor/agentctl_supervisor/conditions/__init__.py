@@ -12,7 +12,7 @@ A `Judge` says what fired in one run.  What is meant to be different from AutoGe
 listed in `leaves`.
 """
 
-from agentctl_supervisor.conditions.circuit import Fired
+from agentctl_protocol.report import FiredCondition
 from agentctl_supervisor.conditions.composition import AllOf, AnyOf, Condition
 from agentctl_supervisor.conditions.condition import Judged, TerminationCondition
 from agentctl_supervisor.conditions.condition_error import ConditionError
@@ -41,7 +41,7 @@ __all__ = [
     "Condition",
     "ConditionError",
     "ExternalTermination",
-    "Fired",
+    "FiredCondition",
     "FunctionCallTermination",
     "FunctionalTermination",
     "HandoffTermination",

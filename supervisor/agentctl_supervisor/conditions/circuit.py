@@ -2,22 +2,9 @@
 
 from typing import Final
 
-import msgspec
-
+from agentctl_protocol.report import FiredCondition
 from agentctl_supervisor.conditions.composition import AllOf, AnyOf, Condition, Leaf
 from agentctl_supervisor.conditions.leaves import FunctionalTermination
-
-
-class Fired(msgspec.Struct, frozen=True):
-    """A condition that has happened.
-
-    ``condition`` is its text form, ``sentence`` says what happened, for people, and
-    ``at_s`` when, in seconds from the run's start.
-    """
-
-    condition: str
-    sentence: str
-    at_s: float
 
 
 class Circuit:
@@ -29,7 +16,7 @@ class Circuit:
     def __init__(self, condition: Condition) -> None:
         self.leaves: Final[list[Leaf]] = []
         self.closed = False
-        self._fired: dict[int, Fired] = {}
+        self._fired: dict[int, FiredCondition] = {}
         self._numbers: dict[Leaf | int, int] = {}
         #: For each leaf the gates that it feeds; -1 is the end of the circuit.
         self._above_leaf: list[list[int]] = []
@@ -69,7 +56,7 @@ class Circuit:
     def fire(self, number: int, sentence: str, at_s: float) -> None:
         """Leaf *number* has happened; the first time counts."""
         if number not in self._fired:
-            self._fired[number] = Fired(str(self.leaves[number]), sentence, at_s)
+            self._fired[number] = FiredCondition(str(self.leaves[number]), sentence, at_s)
             for gate in self._above_leaf[number]:
                 self._fill(gate)
 
@@ -82,13 +69,13 @@ class Circuit:
             gate = self._above_gate[gate]
         self.closed = True
 
-    def fired(self) -> tuple[Fired, ...]:
+    def fired(self) -> tuple[FiredCondition, ...]:
         """Those that made the tree happen, in the order in which they are written.
 
         A condition that has fired, but only beside one that is still missing, had no part
         in it.
         """
-        found: dict[int, Fired] = {}
+        found: dict[int, FiredCondition] = {}
         left = [self._root]
         while left:
             code = left.pop()

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 
 from agentctl_protocol.messages import CallFinished, Message, Text, Usage
 from agentctl_protocol.records import VerdictRecord
-from agentctl_supervisor.conditions.circuit import Circuit, Fired
+from agentctl_protocol.report import FiredCondition
+from agentctl_supervisor.conditions.circuit import Circuit
 from agentctl_supervisor.conditions.composition import Condition
 from agentctl_supervisor.conditions.condition import Judged, TerminationCondition
 from agentctl_supervisor.conditions.functions import Functions, Question
@@ -29,7 +30,7 @@ from agentctl_supervisor.conditions.messages_seen import MessagesSeen
 from agentctl_supervisor.conditions.tokens_used import TokensUsed
 from agentctl_supervisor.conditions.tool_calls import ToolCalls
 
-_NOTHING: Final[tuple[Fired, ...]] = ()
+_NOTHING: Final[tuple[FiredCondition, ...]] = ()
 _NEVER: Final = float("inf")
 _Watch = Callable[[Any], None]
 _Kind = TypeVar("_Kind", bound=TerminationCondition)
@@ -46,7 +47,7 @@ class Judge:
     def __init__(self, condition: Condition, started: float) -> None:
         self.condition: Final = condition
         #: What ended the run; empty as long as it has not.
-        self.fired: tuple[Fired, ...] = _NOTHING
+        self.fired: tuple[FiredCondition, ...] = _NOTHING
         self._started = started
         self._circuit = Circuit(condition)
         self._hits: Hits = []
@@ -105,7 +106,7 @@ class Judge:
 
         self._watch[kind] = both
 
-    def feed(self, event: Judged, now: float) -> tuple[Fired, ...]:
+    def feed(self, event: Judged, now: float) -> tuple[FiredCondition, ...]:
         """Something happened."""
         if now >= self._due and (fired := self.tick(now)):
             return fired
@@ -115,7 +116,7 @@ class Judge:
         watch(event)
         return self._conclude(now) if self._hits else _NOTHING
 
-    def feed_all(self, events: Iterable[Judged], now: float) -> tuple[Fired, ...]:
+    def feed_all(self, events: Iterable[Judged], now: float) -> tuple[FiredCondition, ...]:
         """These happened, one after the other; those behind the one that counts are not judged."""
         if now >= self._due and (fired := self.tick(now)):
             return fired
@@ -130,7 +131,7 @@ class Judge:
                     return fired
         return _NOTHING
 
-    def tick(self, now: float) -> tuple[Fired, ...]:
+    def tick(self, now: float) -> tuple[FiredCondition, ...]:
         """Time has passed; to be called at `next_deadline` at the latest."""
         while now >= self._due:
             seconds, number = self._times.pop()
@@ -142,7 +143,7 @@ class Judge:
         """When `tick` has to be called, by the clock that *started* is of; None: never."""
         return None if self.fired or self._due == _NEVER else self._due
 
-    def signal(self, now: float) -> tuple[Fired, ...]:
+    def signal(self, now: float) -> tuple[FiredCondition, ...]:
         """Somebody outside asked for it."""
         for number, _ in self._leaves(ExternalTermination):
             self._hits.append((number, "External termination requested"))
@@ -162,12 +163,12 @@ class Judge:
         """Calls of functions to be made now, after something was fed; see `functions`."""
         return [] if self.fired else self._functions.questions()
 
-    def answered(self, question: Question, now: float, *, met: bool) -> tuple[Fired, ...]:
+    def answered(self, question: Question, now: float, *, met: bool) -> tuple[FiredCondition, ...]:
         """What a function said."""
         self._functions.answered(question, met=met)
         return self._conclude(now)
 
-    def failed(self, question: Question, detail: str, now: float) -> tuple[Fired, ...]:
+    def failed(self, question: Question, detail: str, now: float) -> tuple[FiredCondition, ...]:
         """A function raised, or gave no answer in time.
 
         That ends the run, whatever else it waits for: what was asked for cannot be judged
@@ -176,10 +177,10 @@ class Judge:
         sentence = self._functions.failed(question, detail)
         if self.fired:
             return _NOTHING
-        self.fired = (Fired(str(question.condition), sentence, self._since_start(now)),)
+        self.fired = (FiredCondition(str(question.condition), sentence, self._since_start(now)),)
         return self.fired
 
-    def _conclude(self, now: float) -> tuple[Fired, ...]:
+    def _conclude(self, now: float) -> tuple[FiredCondition, ...]:
         """The hits go into the circuit; what fired, if that closes it."""
         for number, sentence in self._hits:
             self._circuit.fire(number, sentence, self._since_start(now))

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import msgspec
+
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
 from agentctl_supervisor.policy.links import follow, leads_out, lies_inside
 
@@ -198,7 +200,7 @@ def _in(piece: Piece, outer: Part | None) -> Piece | None:
             return None
         case Bind(), Bind():
             bind = _as_in(piece, outer)
-            same = piece.writable == outer.writable and bind.part == _like(bind.part, outer)
+            same = piece.writable == outer.writable and bind.part == _mapped_as(outer, bind.part)
             return None if same else bind
         case ((Cover() | Scratch()), Bind()) if not os.path.isdir(piece.path):
             return None
@@ -213,7 +215,12 @@ def _as_in(piece: Piece, outer: Bind) -> Piece:
     assert isinstance(piece.part, Bind)
     if not outer.mapped or piece.part.mapped or belongs_to_another(piece.part.path, outer.path):
         return piece
-    return replace(piece, part=_bind(piece.part, mapped=True))
+    return replace(piece, part=msgspec.structs.replace(piece.part, mapped=True))
+
+
+def _mapped_as(outer: Bind, part: Part) -> Part:
+    assert isinstance(part, Bind)
+    return msgspec.structs.replace(part, mapped=outer.mapped)
 
 
 def belongs_to_another(path: bytes | str, directory: bytes | str) -> bool:
@@ -222,21 +229,6 @@ def belongs_to_another(path: bytes | str, directory: bytes | str) -> bool:
         return os.stat(path).st_uid != os.stat(directory).st_uid
     except OSError:
         return False
-
-
-def _like(part: Part, outer: Bind) -> Part:
-    assert isinstance(part, Bind)
-    return _bind(part, mapped=outer.mapped)
-
-
-def _bind(bind: Bind, *, mapped: bool) -> Bind:
-    return Bind(
-        bind.path,
-        writable=bind.writable,
-        mapped=mapped,
-        device=bind.device,
-        optional=bind.optional,
-    )
 
 
 def _opened(piece: Piece, pieces: list[Piece]) -> Piece:
