@@ -14,6 +14,17 @@ from agentctl_testkit_attacks import (
 )
 from agentctl_testkit_capabilities import Capability
 
+_SIGNALS: Final = (
+    ()
+    if Capability.LANDLOCK_SCOPE.here
+    else limits_of_standard(
+        "without a pid namespace Landlock keeps signals in since Linux 6.12 only",
+        *("kill", "killpg", "tgkill", "rt_sigqueueinfo", "SIGKILL"),
+        callers=(USER,),
+        harms=True,
+    )
+)
+
 PROBES: Final = (
     Probe(
         "b01_look_at_processes",
@@ -24,7 +35,7 @@ PROBES: Final = (
             harms=True,
         ),
     ),
-    Probe("b02_signal_processes", seen=True),
+    Probe("b02_signal_processes", seen=True, harmless=_SIGNALS),
     Probe("b03_trace_processes", needs=(Capability.YAMA_OFF,)),
     Probe(
         "b04_limit_and_schedule",
