@@ -188,6 +188,9 @@ class PastCall(msgspec.Struct, frozen=True, omit_defaults=True):
 class Resumed(msgspec.Struct, frozen=True, omit_defaults=True):
     """The run that this one goes on with: its last checkpoint, and what it did.
 
+    One that ended before its own first checkpoint hands on that of the run which it went on
+    with itself, and the calls of that one, whose ids begin with its own: ``r-aaaaaaaa/c1``.
+
     ``calls``: in order, the oldest ones left out where there are too many.  ``text``: the
     end of what it streamed after its last whole message.
     """

@@ -1,6 +1,10 @@
-"""Going on with a run that has ended: what its successor is told.  Pure."""
+"""Going on with a run that has ended: what its successor is told.
 
-from collections.abc import Sequence
+Work that a run was told of stays told until somebody has saved more of it: a run that went on
+with another one, and ended before its own first checkpoint, hands on what it was given.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +22,8 @@ MAX_HISTORY_BYTES: Final = 400_000
 _MARGIN: Final = 2048
 """Bytes of a frame for what is around the values, and for their lengths."""
 MAX_TEXT: Final = 100_000
+_MOST_EARLIER: Final = 64
+"""Runs of a chain that are looked at; a pruned one is the end of it in any case."""
 _OMITTED: Final = pack_value("(omitted: too long; it is in the log)")
 _MAX_VALUE_BYTES: Final = 50_000
 
@@ -43,8 +49,31 @@ def check_resumable(report: Report) -> None:
         raise CannotResumeError(f"{shown} has succeeded", f"agentctl rerun {shown} runs it anew")
 
 
-def told_of(start: Start, report: Report) -> Start:
+def chain_of(report: Report, report_of: Callable[[str], Report | None]) -> list[Report]:
+    """*report*, and those before it whose work was not saved anew, the newest first.
+
+    *report_of*: what is known of a run, None if it is gone.  A run that was refused has done
+    nothing, and is left out.
+    """
+    return [one for one in _back_from(report, report_of) if one.result is not Result.REFUSED]
+
+
+def _back_from(report: Report, report_of: Callable[[str], Report | None]) -> Iterator[Report]:
+    for _ in range(_MOST_EARLIER):
+        yield report
+        if report.checkpoint is not None or report.resumes is None:
+            return
+        before = report_of(report.resumes)
+        if before is None:
+            return
+        report = before
+
+
+def told_of(start: Start, report: Report, earlier: Sequence[Report] = ()) -> Start:
     """*start* for the successor of the run of *report*: with what it is told of that one.
+
+    *earlier*: those before it, as in `chain_of`: their checkpoint, and their calls before its
+    own, which are called by the run's id and their own.
 
     All of it has to fit into one frame.  The checkpoint and the input go before the newest
     of the calls, and these before the end of the text.
@@ -54,11 +83,14 @@ def told_of(start: Start, report: Report) -> Start:
     """
     if not report.finished:
         check_resumable(report)
+    saved = next((one.checkpoint for one in (report, *earlier) if one.checkpoint is not None), None)
+    done = [*_calls_before(earlier), *report.calls]
+    gone = sum(one.calls_left_out for one in (report, *earlier))
     told = Resumed(
         run=report.id,
         result=report.result or "",
-        checkpoint=NIL if report.checkpoint is None else pack_value(report.checkpoint),
-        calls_left_out=len(report.calls) + report.calls_left_out,
+        checkpoint=NIL if saved is None else pack_value(saved),
+        calls_left_out=len(done) + gone,
     )
     room = MAX_FRAME - _MARGIN - _size(msgspec.structs.replace(start, resumed=told))
     if room < 0:
@@ -67,16 +99,21 @@ def told_of(start: Start, report: Report) -> Start:
             " long for one message",
             "give a shorter --input",
         )
-    calls, left_out = _newest(report.calls, min(MAX_HISTORY_BYTES, room))
-    told = msgspec.structs.replace(
-        told, calls=calls, calls_left_out=left_out + report.calls_left_out
-    )
+    calls, left_out = _newest(done, min(MAX_HISTORY_BYTES, room))
+    told = msgspec.structs.replace(told, calls=calls, calls_left_out=left_out + gone)
     room = MAX_FRAME - _MARGIN - _size(msgspec.structs.replace(start, resumed=told))
     # Of UTF-8 that was cut in the middle of a character, the rest of it is nothing.
     text = report.partial_text[-MAX_TEXT:].encode("utf-8", "replace")[-max(room, 0) :]
     text = text if room > 0 else b""
     told = msgspec.structs.replace(told, text=text.decode("utf-8", "ignore"))
     return msgspec.structs.replace(start, resumed=told)
+
+
+def _calls_before(earlier: Sequence[Report]) -> Iterator[Call]:
+    for report in reversed(earlier):
+        for call in report.calls:
+            # Each run counts its calls anew.
+            yield msgspec.structs.replace(call, id=f"{report.id}/{call.id}")
 
 
 def _size(start: Start) -> int:

@@ -34,7 +34,7 @@ class SpawnerProcess:
         self._socket, self._process = started.requests, started.process
         self.pidfd: Final = started.pidfd
         self._started: Final = started
-        self._closed = False
+        self._closed = self._reaped = False
         # Two tasks may not wait for one descriptor, and a burst of runs fills the socket.
         self._sending = trio.Lock()
 
@@ -92,8 +92,15 @@ class SpawnerProcess:
         return True
 
     async def wait_dead(self) -> None:
-        """Return once it is dead."""
-        await trio.lowlevel.wait_readable(self.pidfd)
+        """Return once it is dead.  Any number of tasks may wait."""
+        if self._reaped:
+            return
+        # One descriptor is for one task to wait for.
+        own = os.dup(self.pidfd)
+        try:
+            await trio.lowlevel.wait_readable(own)
+        finally:
+            os.close(own)
 
     async def close(self, *, now: bool = False) -> None:
         """End it and reap it.  Runs that it still has end with it.
@@ -110,8 +117,8 @@ class SpawnerProcess:
                     signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
                 await self.wait_dead()
         self._process.wait()
-        trio.lowlevel.notify_closing(self.pidfd)
         os.close(self.pidfd)
+        self._reaped = True
 
     def is_dead(self) -> bool:
         """Whether it is dead now (a zombie is)."""

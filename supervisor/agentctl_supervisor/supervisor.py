@@ -12,13 +12,19 @@ import msgspec
 import trio
 
 from agentctl_protocol.records import Created
+from agentctl_protocol.report import Report
 from agentctl_protocol.spawning import Launch, ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import CONFINED, Containment, Reason, Sandbox
 from agentctl_supervisor.conditions.composition import Condition
 from agentctl_supervisor.conditions.json_form import from_value
 from agentctl_supervisor.control_server import ControlServer
-from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, SupervisorGoneError
+from agentctl_supervisor.errors import (
+    AgentctlError,
+    SandboxUnavailableError,
+    SpawnError,
+    SupervisorGoneError,
+)
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.launch import launch_of, policy_of, settled, start_of
 from agentctl_supervisor.listing import current_report
@@ -29,8 +35,8 @@ from agentctl_supervisor.policy.import_path import ImportPath
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
 from agentctl_supervisor.processes.own_uids import OwnUids
-from agentctl_supervisor.processes.process_tree import boot_id, identity_of
-from agentctl_supervisor.resuming import told_of
+from agentctl_supervisor.processes.process_tree import boot_id, children_of, identity_of
+from agentctl_supervisor.resuming import chain_of, told_of
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
@@ -202,7 +208,8 @@ class Supervisor:
             launch = launch_of(spec, directory.id, policy, own_uid)
             start = start_of(spec, directory.id, policy)
             if spec.resumes is not None:
-                start = told_of(start, current_report(self.home.find(spec.resumes)))
+                last, *earlier = self._chain(spec.resumes)
+                start = told_of(start, last, earlier)
             private_directories.make(policy, own_uid)
             try:
                 plumbing, theirs = lay(spec.stdin)
@@ -240,6 +247,17 @@ class Supervisor:
             undo.pop_all()
         return run, _Prepared(launch, theirs)
 
+    def _chain(self, resumes: str) -> list[Report]:
+        """The run *resumes*, and those before it whose work it was to go on with."""
+        report = current_report(self.home.find(resumes))
+        return chain_of(report, self._report_of) or [report]
+
+    def _report_of(self, run_id: str) -> Report | None:
+        try:
+            return current_report(self.home.find(run_id))
+        except AgentctlError:  # gone, or damaged: the work before it cannot be told of
+            return None
+
     async def _live(self, run: Run, prepared: "_Prepared") -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(self._runs.pop, run.id)
@@ -271,15 +289,25 @@ class Supervisor:
 
     async def _sweep(self, spawner: SpawnerProcess) -> None:
         """End what a dead warden left behind, or wait until its spawner has."""
-        if not spawner.is_dead():
+        async with trio.open_nursery() as nursery:
+            # One that is being killed, too, has children to the last, and sweeps none of them.
+            nursery.start_soon(self._give_up_with, spawner, nursery.cancel_scope)
             await wait_swept(spawner.pid, self._wardens())
-        elif self._subreaper:
-            # One at a time, and while no spawner comes up: each would take the other's process
-            # for something left behind.
-            async with self._spawners.settled:
-                current = self._spawners.pid
-                keep = {spawner.pid, *([] if current is None else [current]), *self._wardens()}
+            nursery.cancel_scope.cancel()
+        if not self._subreaper:
+            return
+        # One at a time, and while no spawner comes up: each would take the other's process
+        # for something left behind.
+        async with self._spawners.settled:
+            current = self._spawners.pid
+            keep = {spawner.pid, *([] if current is None else [current]), *self._wardens()}
+            # Of a spawner that is about to die, the children are ours before it is dead.
+            if spawner.is_dead() or not keep.issuperset(children_of(os.getpid())):
                 await sweep_own(keep)
+
+    async def _give_up_with(self, spawner: SpawnerProcess, scope: trio.CancelScope) -> None:
+        await spawner.wait_dead()
+        scope.cancel()
 
     def _wardens(self) -> set[int]:
         return {pid for run in self._runs.values() if (pid := run.warden) is not None}

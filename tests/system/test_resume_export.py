@@ -41,6 +41,53 @@ async def test_a_resumed_run_has_the_checkpoint_and_the_unsure_calls(tmp_path: P
     assert report.resumes == first.id
 
 
+async def test_what_was_saved_stays_until_more_is_saved(tmp_path: Path) -> None:
+    """A successor that ends before its first checkpoint, or never begins, hands on all it had."""
+    home = Home.open({"AGENTCTL_HOME": str(tmp_path / "home")}, create=True)
+    before: str | None = None
+    async with Supervisor.open(home) as supervisor:
+        for hang in (2, None):
+            spec = RunSpec(target=GOES_ON, input=[4, hang], resumes=before, grace_s=0.2)
+            run = await supervisor.start(spec)
+            if hang is None:
+                run.request_stop(kill=True)
+            else:
+                async for record in run.events():
+                    if "so far" in repr(record.body):
+                        break
+            await run.kill()
+            before = run.id
+        gone = RunSpec(argv=("/no/such/program",), resumes=before)
+        refused = await (await supervisor.start(gone)).wait()
+        assert refused.result is Result.REFUSED
+        spec = RunSpec(target=GOES_ON, input=[4, None], resumes=refused.id)
+        report = await (await supervisor.start(spec)).wait()
+    assert report.value == {"steps": [0, 1, 2, 3], "unsure": ["work 2"]}
+
+
+def test_a_resume_that_did_not_come_about_is_resumed_by_its_name(home: AgentctlHome) -> None:
+    """The name is the newest run's, which has done nothing: what counts is the one before it."""
+    lost_run(home)
+    agent = home.root.parent / "fails.py"
+    away = agent.rename(agent.with_suffix(".away"))
+    assert home.run("resume", "-q", "first").code == 127
+    away.rename(agent)
+    again = home.run("resume", "-q", "first")
+    assert (again.code, json.loads(again.out)) == (0, [{"page": 7}, "failed", "a"])
+
+
+def test_calls_of_earlier_runs_are_told_apart() -> None:
+    """Each run counts its own from one."""
+    calls = (Call("c1", "tool", "pay", "interrupted"),)
+    reports = [
+        Report(id=f"r-{letter * 8}", state=State.FINISHED, created_at=None, calls=calls)  # type: ignore[arg-type]
+        for letter in "cba"
+    ]
+    told = told_of(Start(run="r-dddddddd"), reports[0], reports[1:]).resumed
+    assert told is not None
+    assert [call.id for call in told.calls] == ["r-aaaaaaaa/c1", "r-bbbbbbbb/c1", "c1"]
+
+
 def lost_run(home: AgentctlHome, name: str = "first") -> None:
     """A run that failed after some steps."""
     agent = home.root.parent / "fails.py"

@@ -5,6 +5,7 @@ import os
 
 import msgspec
 
+from agentctl_protocol.vocabulary import Result
 from agentctl_supervisor.cli import run_command
 from agentctl_supervisor.cli.parser import Parser, command_parser
 from agentctl_supervisor.cli.rerun_command import renewed, tell_missing
@@ -45,11 +46,16 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             "which run is to be resumed?", hint="agentctl resume RUN; agentctl ps -a lists them"
         )
-    directory = Client().directory(options.runs[0])
-    check_resumable(current_report(directory))
+    client = Client()
+    directory = client.directory(options.runs[0])
+    report = current_report(directory)
     spec, missing = renewed(directory.read_spec(), options.name, os.environ)
+    while report.result is Result.REFUSED and report.resumes is not None:
+        # Nothing was done by a resume that did not come about: what it was to go on with is there.
+        report = current_report(client.directory(report.resumes))
+    check_resumable(report)
     tell_missing(missing, options)
-    spec = msgspec.structs.replace(spec, resumes=directory.id)
+    spec = msgspec.structs.replace(spec, resumes=report.id)
     if options.input is not None:
         spec = msgspec.structs.replace(spec, input=run_command.read_input(options.input))
     return run_command.start(spec.checked(), options)
