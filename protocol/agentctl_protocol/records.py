@@ -124,6 +124,7 @@ class Stop(_Written, frozen=True, tag="stop"):
     """The decision to end the run: from here on no call is granted.  There is at most one.
 
     ``intent``: it was made by somebody else while the holder did not answer, and folded in.
+    ``at_ns``: when, in wall-clock nanoseconds, in that case; 0 is the time of the record.
     """
 
     result: Result
@@ -134,6 +135,7 @@ class Stop(_Written, frozen=True, tag="stop"):
     term_grace_s: float
     kill: bool = False
     intent: bool = False
+    at_ns: int = 0
 
 
 class RungRecord(_Written, frozen=True, tag="rung"):

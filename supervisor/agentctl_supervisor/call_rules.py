@@ -25,7 +25,7 @@ of an approval and of a denial, and none of a permission: nothing slips past in 
 
 
 class CallPattern:
-    """``NAME`` or ``NAME:ARGUMENTS``, both with ``*``, ``?`` and ``[...]``.
+    """``NAME`` or ``NAME:ARGUMENTS``, both with ``*`` and ``?``; all else is what it is.
 
     ``ARGUMENTS`` is matched against the arguments as JSON without blanks, or against the
     text itself if they are one string.  ``shell:*`` is the same as ``shell``.
@@ -57,7 +57,8 @@ class CallPattern:
 
 @functools.cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(fnmatch.translate(pattern), re.DOTALL)
+    # A bracket is one: the list in ``shell:["rm","x"]`` is not one of characters.
+    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")), re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,12 @@ class CallRules:
     def __repr__(self) -> str:
         return f"<CallRules {self._granted} calls granted>"
 
-    def judge(self, ask: Ask, tokens: int) -> Refusal | Approval | None:
-        """None: it may be made.  ``tokens``: how many the run has used, as far as is known."""
+    def judge(self, ask: Ask, tokens: int, waiting: int = 0) -> Refusal | Approval | None:
+        """None: it may be made.
+
+        ``tokens``: how many the run has used, as far as is known.  ``waiting``: how many of the
+        calls that count wait for a person, who may refuse them.
+        """
         arguments = self._arguments_of(ask)
         if ask.kind == "tool":
             if (rule := _first(self._deny, ask.name, arguments)) is not None:
@@ -133,6 +138,11 @@ class CallRules:
             ):
                 return Refusal(f"no rule allows {ask.name!r}")
         if self._calls is not None and self._granted >= self._calls:
+            if self._granted - waiting < self._calls:
+                return Refusal(
+                    f"the budget of {_counted(self._calls, 'call')} is taken,"
+                    f" with {waiting} that wait for approval"
+                )
             return Refusal(
                 f"the budget of {_counted(self._calls, 'call')} is used up", Reason.CALLS
             )

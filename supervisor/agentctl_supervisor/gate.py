@@ -71,7 +71,7 @@ class Gate:
             why = f"more than {MAX_CALLS} calls in one run"
         if why:
             return _verdict(ask, why)
-        match self._rules.judge(ask, tokens):
+        match self._rules.judge(ask, tokens, len(self._waiting)):
             case Refusal() as refusal:
                 if refusal.limit is not None:
                     self.exceeded = self.exceeded or refusal

@@ -129,6 +129,7 @@ def stop_from_outside(
         term_grace_s=spec.term_grace_s if term_grace_s is None else term_grace_s,
         kill=kill,
         intent=True,
+        at_ns=time.time_ns(),
     )
     stop = wanted
     if not directory.write_intent(wanted):

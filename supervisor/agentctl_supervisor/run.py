@@ -369,7 +369,14 @@ class Run:
     async def _bury_lingerer(self) -> None:
         await self._conversation.over.wait()
         await trio.sleep(_LINGER_S)
-        self._keepers.kill()
+        # What has settled the outcome before that, a value or a stop, still does.
+        self.request_stop(
+            result=Result.FAILED,
+            reason=Reason.PROTOCOL,
+            detail=f"it lived on for {_LINGER_S:g} s after its bye",
+            actor=Actor(kind="supervisor", id="protocol"),
+            kill=True,
+        )
 
     # --- what the agent does -----------------------------------------------
 

@@ -99,7 +99,9 @@ def test_of_a_call_of_which_nothing_is_known_that_is_said() -> None:
     ("bodies", "total"),
     [
         pytest.param(
-            [begins("c", "p" * 400), ends("c", "ok")], None, id="an ordinary call is not cut"
+            [begins("c", "p" * 400), ends("c", "ok")],
+            UsageTotal(0, 0, "unknown"),
+            id="of an ordinary call that says nothing nothing is known",
         ),
         pytest.param(
             [begins("c", "p" * 400), stop(), ends("c", "ok")],
@@ -133,7 +135,7 @@ def test_of_a_call_of_which_nothing_is_known_that_is_said() -> None:
         ),
         pytest.param(
             [begins("c"), begins("d"), said(Usage("m", "", 7, 9)), ends("c", "ok")],
-            UsageTotal(7, 9, "reported"),
+            UsageTotal(7, 9, "unknown"),
             id="of one of two, of which is not said",
         ),
     ],

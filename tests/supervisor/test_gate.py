@@ -138,6 +138,10 @@ def test_denial_goes_before_permission_and_both_are_about_tools() -> None:
         ("shell:ls*", "shell", "ls\n-l", True),
         ("shell:ls", "shell", "ls -l", False),
         ("mcp:git:*", "mcp", "git:push", True),
+        ('shell:["rm","x"]', "shell", ["rm", "x"], True),
+        ('shell:["rm","x"]', "shell", "x", False),
+        ("shell[1]", "shell[1]", {}, True),
+        ("shell[1]", "shell1", {}, False),
     ],
 )
 def test_a_pattern_is_a_name_and_perhaps_arguments(
@@ -197,6 +201,20 @@ def test_a_denied_call_is_refused_with_the_persons_words_and_costs_no_budget() -
     assert (given.verdict, given.why, given.actor) == ("refused", "not today", ANN)
     assert verdict(gate, ask("c4", "other")).verdict == "granted"
     assert verdict(gate, ask("c5", "other")).verdict == "refused"
+
+
+def test_calls_that_wait_take_the_budget_and_do_not_use_it_up() -> None:
+    """Whoever decides on them may refuse them: the run is not ended for one more."""
+    gate = Gate(CallRules(calls=2, approve=["*"]))
+    for call in ("c1", "c2"):
+        assert isinstance(gate.judge(ask(call)), Waiting)
+    third = verdict(gate, ask("c3"))
+    assert third.why == "the budget of 2 calls is taken, with 2 that wait for approval"
+    assert gate.exceeded is None
+    gate.decide("c1", ANN, why=None)
+    gate.decide("c2", ANN, why=None)
+    assert verdict(gate, ask("c4")).why == "the budget of 2 calls is used up"
+    assert gate.exceeded is not None
 
 
 def test_nobody_decides_on_a_call_that_does_not_wait() -> None:

@@ -93,6 +93,19 @@ def test_a_program_that_cannot_be_executed_is_one_error(
     assert [line.partition(":")[0] for line in done.err.splitlines()] == ["error", "hint"]
 
 
+@needs(Capability.ORDINARY_USER)
+def test_a_directory_of_the_search_path_that_nobody_may_look_into_is_passed_over(
+    home: AgentctlHome, tmp_path: Path
+) -> None:
+    """A program that is nowhere else is not found, and not forbidden: 127, as in shells."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    path = f"{closed}:/usr/bin:/bin"
+    done = home.run("run", "--", "no-such-program-anywhere", environment={"PATH": path})
+    assert done.code == 127, done.err
+    assert home.run("run", "-q", "--", "true", environment={"PATH": path}).code == 0
+
+
 def test_standard_input_is_null_unless_it_is_asked_for(home: AgentctlHome) -> None:
     """An agent does not read what was meant for somebody else."""
     assert home.run("run", "--", "cat", input=b"secret").stdout == b""

@@ -186,10 +186,15 @@ def _first_executable(
         try:
             return execute(path)
         except OSError as error:
-            # As the shells: what cannot be seen is missing, whatever the reason; go on past
-            # it and past what is forbidden, and tell of the latter at the end.
-            if refusal is None or os.path.exists(path):
+            # As the shells: what cannot be seen in a directory of the search path is missing,
+            # whatever the reason; go on past it and past what is forbidden, and tell of the
+            # latter at the end.
+            if os.path.exists(path):
                 refusal, refused_path = error, path
+            elif refusal is None:
+                refusal = error
+                if path != argv[0] and error.errno == errno.EACCES:
+                    refusal = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             if error.errno not in _GO_ON:
                 break
     assert refusal is not None  # there is always a candidate

@@ -393,10 +393,10 @@ class Fold:
             (body.outcome == "error" or self.stop is not None) and not self._usage.knows(body.call)
         )
         call = self._calls.finish(body, time_ns, cut=cut)
-        if call is not None and cut:
-            kind, name = call
-            if kind == "model":
-                self._usage.cut(body.call, name)
+        if call is not None and call[0] == "model" and (cut or not self._usage.knows(body.call)):
+            # Of one that went well and of which nothing is said, nothing is known: it may be in
+            # a sum that is told later.
+            self._usage.cut(body.call, call[1])
 
     def _on_result(self, body: ResultMessage, _: int) -> None:
         if self._result is None:
@@ -410,7 +410,7 @@ class Fold:
 
     def _on_stop(self, body: Stop, time_ns: int) -> None:
         if self.stop is None:
-            self.stop, self._stop_ns = body, time_ns
+            self.stop, self._stop_ns = body, body.at_ns or time_ns
             self._settle(body)
 
     def _on_rung(self, body: RungRecord, time_ns: int) -> None:
