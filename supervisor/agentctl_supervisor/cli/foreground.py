@@ -64,13 +64,15 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
         ):
             live = await supervisor.start(spec, on_output=output.write)
             output.on_closed = live.close_output
-            told = None
-            if not quiet:
+            told = trio.Event()
+            if quiet:
+                told.set()
+            else:
                 # Before anybody is obeyed: what that leads to has to be told.
-                told = await nursery.start(_tell_progress, spec, live, output, nursery)
+                await nursery.start(_tell_progress, spec, live, output, nursery, told)
                 if spec.approve:
                     nursery.start_soon(_tell_waiting, live, output)
-            nursery.start_soon(_obey, signals, live, output, nursery)
+            nursery.start_soon(_obey, signals, live, output, nursery, told)
             if not quiet:
                 # After that: maybe nobody reads what we say.
                 with output.until_abandoned():
@@ -80,9 +82,8 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
                 nursery.start_soon(standard_io.pump_input, live.stdin)
             report = await live.wait(durable=True)
             await live.wait_delivered()
-            if told is not None:
-                with output.until_abandoned():
-                    await told.wait()
+            with output.until_abandoned():
+                await told.wait()
             nursery.cancel_scope.cancel()
             hint = _NETWORK_HINT if wanted_network(report, live.stderr) else ""
         await _tell_end(spec, report, output, hint=hint, quiet=quiet, as_json=as_json)
@@ -99,7 +100,11 @@ def _heeded() -> list[signal.Signals]:
 
 
 async def _obey(
-    signals: AsyncIterator[int], live: Run, output: standard_io.Output, nursery: trio.Nursery
+    signals: AsyncIterator[int],
+    live: Run,
+    output: standard_io.Output,
+    nursery: trio.Nursery,
+    told: trio.Event,
 ) -> None:
     """Ctrl-C stops the run; a second one, or SIGQUIT, kills it.
 
@@ -122,14 +127,15 @@ async def _obey(
                 detail=f"agentctl run got {signal.Signals(number).name}",
                 actor=Actor("supervisor", f"pid {os.getpid()}"),
             )
-        nursery.start_soon(_let_go, live, output)
+        nursery.start_soon(_let_go, live, output, told)
 
 
-async def _let_go(live: Run, output: standard_io.Output) -> None:
+async def _let_go(live: Run, output: standard_io.Output, told: trio.Event) -> None:
     """Whoever wants us to leave does not want us to wait for a reader that does not read."""
     await live.wait()
     with trio.move_on_after(_LAST_WORDS_S):
         await live.wait_delivered()
+        await told.wait()
     output.abandon()
 
 
@@ -138,14 +144,14 @@ async def _tell_progress(
     live: Run,
     output: standard_io.Output,
     nursery: trio.Nursery,
+    told: trio.Event,
     *,
-    task_status: trio.TaskStatus[trio.Event],
+    task_status: trio.TaskStatus[None],
 ) -> None:
     """The ladder as it is climbed; at a terminal also what the run takes.
 
-    Its starter gets an event: all steps, to the end of the run, have been told.
+    *told* is set when all steps, to the end of the run, have been told.  Started once it listens.
     """
-    told = trio.Event()
     narrator = Narrator(spec.name or live.id)
     view = LiveView(live, narrator, spec.time_s)
     # Where the run is typed to, the terminal is the run's.
@@ -154,7 +160,7 @@ async def _tell_progress(
         nursery.start_soon(view.keep, output.status)
         nursery.start_soon(_give_way, output)
     with live.listen() as steps:
-        task_status.started(told)
+        task_status.started()
         async for step in steps:
             now = time.monotonic()
             if step.step is not None:
