@@ -51,10 +51,7 @@ class _Written(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"
 
 
 class Created(_Written, frozen=True, tag="created"):
-    """The run exists.  ``boot_id`` and identities tell a later reader whether its keepers live.
-
-    ``pid_namespace``: the inode of the one in which the identities mean something; 0: not known.
-    """
+    """The run exists.  ``boot_id`` and identities tell a later reader whether its keepers live."""
 
     supervisor: ProcessIdentity
     boot_id: str
@@ -62,7 +59,6 @@ class Created(_Written, frozen=True, tag="created"):
     uid: int = 0
     workspace: str = ""
     private_workspace: bool = False
-    pid_namespace: int = 0
 
 
 class ContainedRecord(_Written, frozen=True, tag="contained"):
@@ -264,10 +260,6 @@ SupervisorRecord: TypeAlias = (
     | Lost
 )
 RecordBody: TypeAlias = ChildRecord | SupervisorRecord
-
-
-NEVER_WRITTEN: Final = 1 << 62
-"""The number of a record that is in no log, above all that are."""
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -356,8 +356,6 @@ def _dies(created: Created, within_s: float) -> bool:
 
     if created.boot_id != process_tree.boot_id():
         return True
-    if process_tree.is_elsewhere(created):
-        return False
     pidfd = process_tree.open_pidfd(created.supervisor)
     if pidfd is None:
         return True

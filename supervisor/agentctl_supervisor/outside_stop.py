@@ -20,7 +20,6 @@ import msgspec
 
 from agentctl_protocol.control import PING_TIMEOUT_S, Step
 from agentctl_protocol.records import (
-    NEVER_WRITTEN,
     Answered,
     ContainedRecord,
     Created,
@@ -35,7 +34,6 @@ from agentctl_protocol.report import Actor, Processes, Report, Survivor
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
 from agentctl_supervisor.errors import StateDirectoryError, SupervisorStuckError
-from agentctl_supervisor.listing import created_record
 from agentctl_supervisor.processes import process_tree
 from agentctl_supervisor.processes.open_files import OpenFiles, open_for_writing
 from agentctl_supervisor.store import log_watch
@@ -50,6 +48,8 @@ KILL_SIGNAL: Final = signal.SIGUSR2
 """Tells a warden what `spawning.Kill` tells it."""
 
 _EMPTY_WITHIN_S: Final = 10.0
+_NEVER_WRITTEN: Final = 1 << 62
+"""Above every number of a record that is in a log."""
 _WARDEN_ALONE_S: Final = 1.0
 """How long the warden may sweep before its run's members are also killed one by one."""
 
@@ -94,7 +94,7 @@ def told(fold: Fold, seen: Sequence[Seen]) -> Report:
     judges them, so that what the log had decided before stays decided.
     """
     for number, (time_ns, body) in enumerate(seen):
-        fold.apply(Record(NEVER_WRITTEN + number, time_ns, By.SUPERVISOR, body))
+        fold.apply(Record(_NEVER_WRITTEN + number, time_ns, By.SUPERVISOR, body))
     return fold.report()
 
 
@@ -117,14 +117,8 @@ def stop_from_outside(
 
     Raises:
         SupervisorStuckError: the supervisor froze while it was starting the run, so that
-            nobody knows yet what there is to kill; or that is out of our sight.
+            nobody knows yet what there is to kill.
     """
-    if process_tree.is_elsewhere(created_record(directory)):
-        raise SupervisorStuckError(
-            f"{directory.id} is not stopped: its supervisor does not answer, and its processes are"
-            " in another pid namespace",
-            hint="agentctl stop there: on the host, or in its container",
-        )
     spec = directory.read_spec()
     wanted = Stop(
         result=Result.STOPPED,

@@ -35,12 +35,7 @@ from agentctl_supervisor.policy.import_path import ImportPath
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
 from agentctl_supervisor.processes.own_uids import OwnUids
-from agentctl_supervisor.processes.process_tree import (
-    boot_id,
-    children_of,
-    identity_of,
-    pid_namespace,
-)
+from agentctl_supervisor.processes.process_tree import boot_id, children_of, identity_of
 from agentctl_supervisor.resuming import chain_of, told_of
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.run_log import RunLog
@@ -231,7 +226,6 @@ class Supervisor:
                 Created(
                     supervisor=self._identity,
                     boot_id=boot_id(),
-                    pid_namespace=pid_namespace(),
                     socket=self._control.path,
                     uid=os.getuid(),
                     workspace=policy.workspace.told if policy.workspace else "",

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
-import msgspec
 import pytest
 
 from agentctl_logcheck import BROKEN
@@ -30,8 +29,7 @@ from agentctl_protocol.spawning import RUN_ID_VARIABLE, ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung, State
-from agentctl_supervisor.errors import DamagedRunError, LogFullError, SupervisorStuckError
-from agentctl_supervisor.outside_stop import stop_from_outside
+from agentctl_supervisor.errors import DamagedRunError, LogFullError
 from agentctl_supervisor.processes import process_tree
 from agentctl_supervisor.store import recovery
 from agentctl_supervisor.store.event_log import LogWriter
@@ -465,30 +463,6 @@ def test_after_a_restart_nothing_is_signalled(
     assert report.detail == "the machine was restarted while it ran"
     assert tree.poll() is None
     _clean(tree)
-
-
-def test_from_another_pid_namespace_nothing_is_proved_and_nothing_written(
-    runs: Home, created: Created, tree: subprocess.Popen[bytes]
-) -> None:
-    """There the numbers are others'.  Whoever looks from the right one ends what is left."""
-    contained = ContainedRecord(identity(tree.pid), identity(tree.pid), Containment.SUBREAPER)
-    theirs = msgspec.structs.replace(created, pid_namespace=1)
-    run = abandon(runs, theirs, contained, Started())
-    before = bodies(run)
-    report = recovery.current(run)
-    assert (report.result, report.detail) == (
-        Result.LOST,
-        "its supervisor died in another pid namespace: what is left cannot be seen here",
-    )
-    assert tree.poll() is None
-    assert bodies(run) == before
-    assert run.read_report() is None
-    with pytest.raises(SupervisorStuckError, match="another pid namespace"):
-        stop_from_outside(run, kill=True, term_grace_s=None, reason="", on_step=lambda _: None)
-    assert run.read_intent() is None
-    _clean(tree)
-    ours = msgspec.structs.replace(created, pid_namespace=process_tree.pid_namespace())
-    assert recovery.current(abandon(runs, ours, Started())).detail.endswith("nothing is left of it")
 
 
 def test_a_run_cut_off_before_it_was_contained_is_found_by_its_id(

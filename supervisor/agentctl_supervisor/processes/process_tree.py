@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from agentctl_protocol.records import ContainedRecord, Created
+from agentctl_protocol.records import ContainedRecord
 from agentctl_protocol.spawning import RUN_ID_VARIABLE, ProcessIdentity
 from agentctl_protocol.vocabulary import Containment
 
@@ -44,24 +44,6 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
         return ""
-
-
-@cache
-def pid_namespace() -> int:
-    """The inode of our pid namespace, in which numbers of processes mean something; 0: unknown."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return 0
-
-
-def is_elsewhere(created: Created | None) -> bool:
-    """Whether a run's processes have their numbers in a pid namespace that is not ours."""
-    return (
-        created is not None
-        and created.boot_id == boot_id()
-        and created.pid_namespace not in (0, pid_namespace())
-    )
 
 
 def identity_of(pid: int) -> ProcessIdentity | None:

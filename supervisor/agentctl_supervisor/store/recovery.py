@@ -12,15 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from agentctl_protocol.records import (
-    NEVER_WRITTEN,
-    End,
-    Lost,
-    Observed,
-    Record,
-    Stop,
-    SupervisorRecord,
-)
+from agentctl_protocol.records import End, Lost, Observed, Record, Stop, SupervisorRecord
 from agentctl_protocol.report import Processes, Report
 from agentctl_protocol.vocabulary import By, Sandbox
 from agentctl_supervisor.errors import DamagedRunError, LogFullError, StateDirectoryError
@@ -69,9 +61,6 @@ def recover(directory: RunDirectory) -> Report:
     try:
         report = directory.read_report()
         if report is None:
-            known = _read(directory)
-            if process_tree.is_elsewhere(known.fold.created):
-                return _lost_from_sight(known)
             report = _finish(directory)
             _settle_files(directory, report)
             try:
@@ -133,21 +122,7 @@ def _is_supervisor_dead(fold: Fold) -> bool:
         return False
     if created.boot_id != process_tree.boot_id():
         return True
-    if process_tree.is_elsewhere(created):  # and somebody there holds the lock
-        return False
     return not process_tree.is_alive(created.supervisor)
-
-
-def _lost_from_sight(known: _Known) -> Report:
-    """What can be said of a run whose supervisor died where we see nobody.
-
-    For this answer only: whoever looks from there ends what is left, and writes it down.
-    """
-    fold = known.fold
-    if not fold.ended:
-        detail = "its supervisor died in another pid namespace: what is left cannot be seen here"
-        fold.apply(Record(NEVER_WRITTEN, time.time_ns(), By.SUPERVISOR, Lost(detail=detail)))
-    return known.report()
 
 
 def _finish(directory: RunDirectory) -> Report:
