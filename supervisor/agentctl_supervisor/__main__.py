@@ -13,7 +13,8 @@ def run() -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from agentctl_supervisor.cli import main
 
-    signal.signal(signal.SIGINT, on_interrupt)
+    if on_interrupt is signal.default_int_handler:
+        signal.signal(signal.SIGINT, on_interrupt)
     return main()
 
 

@@ -193,7 +193,7 @@ class Grip:
         for move in moves:
             members = self._look()
             alive = len(members)
-            if not alive and seen and self._is_proven():
+            if seen and not self._left():
                 break
             files = OpenFiles()
             if move.rung is Rung.SIGKILL:
@@ -230,7 +230,7 @@ class Grip:
         if move.cgroup:
             _kill_cgroup(self._contained.cgroup)
         if move.rung is not Rung.SIGKILL:
-            return process_tree.wait_dead(self._keepers(), move.wait_s)
+            return process_tree.wait_dead(self._keepers(), move.wait_s) and not self._left()
         deadline = time.monotonic() + move.wait_s
         process_tree.wait_dead(self._keepers(), min(_WARDEN_ALONE_S, move.wait_s))
         while (left := self._left()) and (left_s := deadline - time.monotonic()) > 0:

@@ -202,11 +202,11 @@ def test_a_directory_of_packages_that_is_not_absolute_is_everywhere(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PYTHONUSERBASE and PYTHONPYCACHEPREFIX can be relative, too; the first is from here."""
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", True)
     for variable in ("PYTHONUSERBASE", "PYTHONPYCACHEPREFIX"):
         anywhere = import_path({variable: "base"}, "/").anywhere
         assert anywhere is not None
         assert variable in anywhere.why
-    monkeypatch.setattr(site, "ENABLE_USER_SITE", True)
     monkeypatch.setattr(site, "getusersitepackages", lambda: "base/lib")
     path = import_path({}, str(workspace))
     assert os.fsencode(workspace / "base/lib") in [searched.path for searched in path.searched]
@@ -268,6 +268,41 @@ def test_what_an_importer_found_elsewhere_is_reserved(
             assert "hooked is there" in _why_not(workspace / "hooked/sub", "")
             assert _why_not(workspace, "") == ""
     assert "single is there" in _why_not(workspace, "")
+
+
+def test_what_is_odd_on_the_path_or_among_the_modules_does_no_harm(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that embeds us may have anything there, and Python starts all the same."""
+
+    class Lazy(ModuleType):
+        def __getattribute__(self, name: str) -> Any:
+            raise ImportError("it would be loaded now")
+
+    mark = ModuleType("spread")
+    mark.__spec__ = ModuleSpec("spread", None, is_package=True)
+    mark.__spec__.submodule_search_locations = ["__editable__.spread.finder.__path_hook__"]
+    packages = workspace / "site-packages"
+    packages.mkdir()
+    (packages / "zero.pth").write_bytes(b"\0\0\n")
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(packages)])
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+    monkeypatch.setitem(sys.modules, "spread", mark)
+    monkeypatch.setattr(sys, "path", [*sys.path, None])
+    monkeypatch.delattr(sys, "argv")
+    monkeypatch.chdir(workspace)
+    assert _why_not(workspace, "") == ""
+
+
+def test_a_way_to_make_a_directory_is_one_that_can_be_pasted(workspace: Path) -> None:
+    """Not for what is a file, nor where the name is too long to be said."""
+    for name, hint in (
+        ("with space", f"mkdir -p '{workspace}/with space'; or unset PYTHONPATH"),
+        ("code.zip", "unset PYTHONPATH"),
+        ("l" * 200, "unset PYTHONPATH"),
+    ):
+        found = reserved((), import_path({"PYTHONPATH": f"{workspace}/{name}"}, "/"), ())
+        assert found.why_not(str(workspace)).hint.startswith(hint)
 
 
 def test_what_is_imported_on_request_counts_before_it_is_there(

@@ -102,6 +102,20 @@ def test_waiting_for_processes_ends_with_the_last_of_them() -> None:
         os.close(pidfd)
 
 
+def test_a_process_without_its_keepers_is_killed_too(marker: str) -> None:
+    """A warden that was killed has swept nothing: what says that it is of the run is ended."""
+    environment = {**os.environ, "AGENTCTL_RUN_ID": "r-abcdefgh"}
+    with subprocess.Popen(["sleep", "60"], env=environment) as orphan:
+        contained = ContainedRecord(_IDENTITY, _IDENTITY, Containment.SUBREAPER)
+        with Grip("r-abcdefgh", contained, ()) as grip:
+            seen = grip.climb(plan(contained, _STOP), lambda _: None)
+        assert orphan.wait(5) == -signal.SIGKILL
+    *_, (_, end) = seen
+    assert isinstance(end, End)
+    assert end.survivors == ()
+    assert [body.how for _, body in seen if isinstance(body, Answered)] == ["no", "yes"]
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_nobody_to_be_seen_proves_nothing_while_a_warden_sweeps(is_there: bool) -> None:
     """A process that hops from parent to parent is missed by a look; the warden's end is proof."""

@@ -13,7 +13,7 @@ import site
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.machinery import FileFinder, ModuleSpec
-from typing import Final
+from typing import Any, Final
 from zipimport import zipimporter
 
 import msgspec
@@ -31,6 +31,9 @@ PACKAGES: Final = (
 
 _TRIED: Final = frozenset({"sitecustomize", "usercustomize", "org", "typing_extensions"})
 """Imported where they are there: by ``site``, by ``copy`` until Python 3.13, by ``attr``."""
+
+
+_NAMES: Final = frozenset(PACKAGES) | _TRIED
 
 
 class Searched(msgspec.Struct, frozen=True):
@@ -66,7 +69,8 @@ class ImportPath(msgspec.Struct, frozen=True):
         module, _, rest = name.partition(".")
         return (
             module in sys.stdlib_module_names
-            or module in (*PACKAGES, *_TRIED, *self.imported)
+            or module in _NAMES
+            or module in self.imported
             or name == "__pycache__"
             or rest == "pth"
         )
@@ -125,7 +129,8 @@ def _anywhere(environ: Mapping[str, str]) -> Searched | None:
         if not os.path.isabs(entry):
             what = f"the entry {entry[:40]!r}" if entry else "an empty entry"
             return Searched(b"", f"PYTHONPATH has {what}", _ABSOLUTE)
-    for variable in ("PYTHONPYCACHEPREFIX", "PYTHONUSERBASE"):
+    users = ("PYTHONUSERBASE",) if site.ENABLE_USER_SITE else ()
+    for variable in ("PYTHONPYCACHEPREFIX", *users):
         value = environ.get(variable, "")
         if value and not os.path.isabs(value):
             return Searched(b"", f"{variable} is not absolute", f"make {variable} absolute")
@@ -136,8 +141,11 @@ def _anywhere(environ: Mapping[str, str]) -> Searched | None:
 
 
 def _by_ourselves() -> Iterator[Searched]:
-    for number, entry in enumerate(sys.path):
+    entries: list[Any] = sys.path
+    for number, entry in enumerate(entries):
         is_the_programs = number == 0 and not sys.flags.safe_path
+        if not isinstance(entry, str):  # which Python passes over
+            continue
         if not os.path.isabs(entry) and _is_claimed(entry):
             continue
         try:
@@ -180,6 +188,8 @@ def _pth_lines(directory: str) -> Iterator[tuple[str, list[str], tuple[str, ...]
         # What cannot be decoded names nothing that could be made.
         data = beginning(os.path.join(directory, name), _PTH_BYTES) or b""
         for line in data.decode("utf-8-sig", "surrogateescape").splitlines():
+            if "\0" in line:  # no path, nor code
+                continue
             if line.startswith(("import ", "import\t")):
                 yield name, _IMPORTS.findall(line), ()
             elif line.strip() and not line.startswith("#"):
@@ -194,8 +204,9 @@ def _pth_files(directory: str) -> list[str]:
 
 
 def _imported() -> Iterator[str]:
-    for name in sys.modules:
-        module = name.partition(".")[0]
+    # Other threads import meanwhile.
+    for name in list(sys.modules):
+        module = str(name).partition(".")[0]
         if module not in sys.stdlib_module_names:
             yield module
 
@@ -212,20 +223,33 @@ def _found_elsewhere(searched: tuple[Searched, ...]) -> Iterator[Searched]:
     """Modules that an importer of a development install found beside the search path."""
     roots = tuple(f"{os.fsdecode(one.path).rstrip('/')}/" for one in searched)
     for name, module in list(sys.modules.items()):
-        spec = getattr(module, "__spec__", None)
-        if "." in name or name in sys.stdlib_module_names or not isinstance(spec, ModuleSpec):
+        if "." in name or name in sys.stdlib_module_names:
+            continue
+        spec = _spec_of(module)
+        if spec is None:
             continue
         packages = list(spec.submodule_search_locations or ())
         # Of a single file, the bytecode lies beside it.
         files = [spec.origin] if spec.origin and spec.has_location and not packages else []
         for at in (*packages, *files, *map(os.path.dirname, files)):
-            if not os.path.abspath(at).startswith(roots):
-                path = os.fsencode(os.path.abspath(at))
-                yield Searched(path, f"{name} is there", _APART, whole=at in packages)
+            # One that is not absolute is a mark for an importer.
+            if os.path.isabs(at) and not at.startswith(roots):
+                yield Searched(os.fsencode(at), f"{name} is there", _APART, whole=at in packages)
+
+
+def _spec_of(module: object) -> ModuleSpec | None:
+    """How *module* was found.  Its own code is not asked: that may load it, or raise."""
+    try:
+        spec = object.__getattribute__(module, "__dict__").get("__spec__")
+    except AttributeError:
+        return None
+    return spec if isinstance(spec, ModuleSpec) else None
 
 
 def _started() -> Iterator[str]:
-    for path in (sys.executable, getattr(sys, "_base_executable", ""), *sys.argv[:1]):
+    # An interpreter that is embedded may have no arguments.
+    arguments: list[str] = getattr(sys, "argv", [])
+    for path in (sys.executable, getattr(sys, "_base_executable", ""), *arguments[:1]):
         with contextlib.suppress(FileNotFoundError):
             if path and os.path.isfile(path):
                 yield os.path.abspath(path)

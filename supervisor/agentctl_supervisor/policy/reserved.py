@@ -1,6 +1,7 @@
 """What no run may be given to write to: what is ours, what we obey, and where we import from."""
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -124,15 +125,21 @@ class _Found:
         followed, stopped = follow_there(path, self._known)
         hint, because = refusal.hint, refusal.why.removeprefix(what)
         if stopped is not None:
-            shown = cut_short(path)
-            why = f"where a run could make {shown}: {what}{because}"
-            make = f"mkdir -p {shown}"
-            there = Refusal(why, f"{make}; or {hint}" if hint else make)
-            self.deciding.setdefault(followed.real, there)
+            why = f"where a run could make {cut_short(path)}: {what}{because}"
+            self.deciding.setdefault(followed.real, Refusal(why, _with_making(path, hint)))
         for place, _ in followed.links:
             why = f"where a run could change {cut_short(place)}, a link to {what}{because}"
             self.deciding.setdefault(os.path.dirname(place), Refusal(why, hint))
         return followed.real if stopped is None else None
+
+
+def _with_making(path: str, hint: str) -> str:
+    """*hint*, and how to make *path*, where that is a directory and its name can be said."""
+    _, ending = os.path.splitext(path)
+    if ending or cut_short(path) != path:
+        return hint
+    make = f"mkdir -p {shlex.quote(path)}"
+    return f"{make}; or {hint}" if hint else make
 
 
 def _links(directory: str, path: ImportPath) -> list[str]:
