@@ -61,12 +61,13 @@ def start_detached(spec: RunSpec) -> Report:
     """
     if spec.stdin:
         raise SpecError("a detached run has no standard input to read", "leave out -i")
-    spec = msgspec.structs.replace(spec.checked(), cwd=working_directory(spec))
+    spec = spec.checked()
+    here = working_directory(spec)
+    order = Order(msgspec.structs.replace(spec, cwd=here), import_path(os.environ, here))
     order_fd = os.memfd_create("agentctl-order", os.MFD_CLOEXEC)
     try:
-        with open(order_fd, "wb", closefd=False) as order:
-            path = import_path(os.environ, working_directory(spec))
-            order.write(encode_json(Order(spec, path)))
+        with open(order_fd, "wb", closefd=False) as file:
+            file.write(encode_json(order))
         os.lseek(order_fd, 0, os.SEEK_SET)
         answer = _ask(order_fd)
     finally:

@@ -173,6 +173,7 @@ class Grip:
     def __init__(self, run_id: str, contained: ContainedRecord, writable: Sequence[bytes]) -> None:
         self._run_id = run_id
         self._contained = contained
+        self._in_namespace = contained.containment is Containment.PID_NAMESPACE
         self._writable = writable
         self._warden = process_tree.open_pidfd(contained.warden)
         self._root = process_tree.open_pidfd(contained.root)
@@ -247,8 +248,7 @@ class Grip:
 
         Nobody to be seen proves nothing there: who hops from parent to parent may be missed.
         """
-        in_namespace = self._contained.containment is Containment.PID_NAMESPACE
-        proof = self._root if in_namespace else self._warden
+        proof = self._root if self._in_namespace else self._warden
         return [] if proof is None else [proof]
 
     def _is_proven(self) -> bool:
@@ -257,11 +257,10 @@ class Grip:
     def _left(self) -> list[ProcessIdentity]:
         """Who is left, or the keeper without whose end that is not known."""
         contained = self._contained
-        in_namespace = contained.containment is Containment.PID_NAMESPACE
         left = self._look()
         if not left and not self._is_proven():
-            return [contained.root if in_namespace else contained.warden]
-        if not left and not in_namespace:
+            return [contained.root if self._in_namespace else contained.warden]
+        if not left and not self._in_namespace:
             # A warden that somebody killed has swept nothing.
             left = process_tree.marked(self._run_id, contained.warden.start_time)
         return left

@@ -292,6 +292,9 @@ def test_what_is_odd_on_the_path_or_among_the_modules_does_no_harm(
     monkeypatch.delattr(sys, "argv")
     monkeypatch.chdir(workspace)
     assert _why_not(workspace, "") == ""
+    policy = policy_in(workspace)
+    assert policy.workspace is not None
+    assert not policy.workspace.private
 
 
 def test_a_way_to_make_a_directory_is_one_that_can_be_pasted(workspace: Path) -> None:

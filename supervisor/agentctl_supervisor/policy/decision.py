@@ -20,7 +20,7 @@ from agentctl_supervisor.policy.contents import beginning
 from agentctl_supervisor.policy.import_path import ImportPath, import_path
 from agentctl_supervisor.policy.links import cut_short, follow, leads_out
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
-from agentctl_supervisor.policy.reserved import reserved
+from agentctl_supervisor.policy.reserved import Reserved, reserved
 from agentctl_supervisor.policy.view import (
     Gathered,
     Piece,
@@ -113,10 +113,17 @@ def decide(spec: RunSpec, ground: Ground) -> Policy:
 
 def usual_workspace(cwd: str, environ: Mapping[str, str]) -> Workspace:
     """That of a run that begins in *cwd* and names none; a fresh one is called ``/``."""
-    there, told = places(environ), environ.get("PYTHONPATH", "")
-    own, _ = shared_view.ours(there, told)
-    kept = reserved(own, import_path(environ, cwd), there.obeyed)
+    there = places(environ)
+    _, kept = _ours(there, environ, import_path(environ, cwd))
     return choose(None, look(cwd), "/", places=there, reserved=kept)
+
+
+def _ours(
+    there: Places, environ: Mapping[str, str], path: ImportPath
+) -> tuple[tuple[Piece, ...], Reserved]:
+    """What a run sees of ours, and what it may not be given to write to."""
+    files, pieces = shared_view.ours(there, environ.get("PYTHONPATH", ""))
+    return pieces, reserved(files, path, there.obeyed)
 
 
 def _whole_environment(spec: RunSpec, ground: Ground, level: Sandbox) -> dict[str, str]:
@@ -131,11 +138,8 @@ class _Confined:
     def __init__(self, spec: RunSpec, ground: Ground, level: Sandbox, network: Network) -> None:
         self._spec, self._ground, self._level, self._network = spec, ground, level, network
         self._places: Final[Places] = places(ground.environ)
-        told = ground.environ.get("PYTHONPATH", "")
-        own, self._ours = shared_view.ours(self._places, told)
-        self._reserved: Final = reserved(
-            own, ground.path or import_path(ground.environ, ground.here), self._places.obeyed
-        )
+        path = ground.path or import_path(ground.environ, ground.here)
+        self._ours, self._reserved = _ours(self._places, ground.environ, path)
         protected.check(spec.unprotect)
         here = look(ground.here)
         self._here = here.real

@@ -32,7 +32,6 @@ PACKAGES: Final = (
 _TRIED: Final = frozenset({"sitecustomize", "usercustomize", "org", "typing_extensions"})
 """Imported where they are there: by ``site``, by ``copy`` until Python 3.13, by ``attr``."""
 
-
 _NAMES: Final = frozenset(PACKAGES) | _TRIED
 
 
@@ -91,12 +90,13 @@ def import_path(environ: Mapping[str, str], here: str) -> ImportPath:
 
     *environ*: its environment, used or not.  *here*: where agentctl is next started.
     """
-    sites = _sites(here)
+    users = _user_site(here)
+    sites = (*(os.path.join(here, at) for at in site.getsitepackages()), *users)
     lines = [line for directory in sites for line in _pth_lines(directory)]
     searched = (
         *_by_variables(environ, here),
         *(Searched(os.fsencode(at), name, _APART) for name, _, paths in lines for at in paths),
-        *_by_user_site(here),
+        *(Searched(os.fsencode(at), "the packages of a user", _NO_USER_SITE) for at in users),
         *_by_ourselves(),
     )
     return ImportPath(
@@ -140,12 +140,18 @@ def _anywhere(environ: Mapping[str, str]) -> Searched | None:
     return None
 
 
-def _by_ourselves() -> Iterator[Searched]:
+def search_path() -> list[tuple[str, bool]]:
+    """The entries of ``sys.path`` that Python heeds, and whether each is for the program only."""
     entries: list[Any] = sys.path
-    for number, entry in enumerate(entries):
-        is_the_programs = number == 0 and not sys.flags.safe_path
-        if not isinstance(entry, str):  # which Python passes over
-            continue
+    return [
+        (entry, number == 0 and not sys.flags.safe_path)
+        for number, entry in enumerate(entries)
+        if isinstance(entry, str)
+    ]
+
+
+def _by_ourselves() -> Iterator[Searched]:
+    for entry, is_the_programs in search_path():
         if not os.path.isabs(entry) and _is_claimed(entry):
             continue
         try:
@@ -170,16 +176,9 @@ def _is_claimed(entry: str) -> bool:
     return False
 
 
-def _sites(here: str) -> list[str]:
-    """The directories of packages, in which ``.pth`` files are heeded."""
-    users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
-    return [os.path.join(here, directory) for directory in (*site.getsitepackages(), *users)]
-
-
-def _by_user_site(here: str) -> Iterator[Searched]:
-    if site.ENABLE_USER_SITE:
-        path = os.path.join(here, site.getusersitepackages())
-        yield Searched(os.fsencode(path), "the packages of a user", _NO_USER_SITE)
+def _user_site(here: str) -> list[str]:
+    """Where a user's own packages are, there or not; nothing where those are not heeded."""
+    return [os.path.join(here, site.getusersitepackages())] if site.ENABLE_USER_SITE else []
 
 
 def _pth_lines(directory: str) -> Iterator[tuple[str, list[str], tuple[str, ...]]]:

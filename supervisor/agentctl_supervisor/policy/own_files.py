@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from agentctl_supervisor.policy.import_path import PACKAGES
+from agentctl_supervisor.policy.import_path import PACKAGES, search_path
 from agentctl_supervisor.policy.installations import prefix_parts
 from agentctl_supervisor.policy.places import Places
 
@@ -52,10 +52,10 @@ def _packages() -> Iterator[OwnFile]:
 def _search_path(places: Places, python_path: str) -> Iterator[OwnFile]:
     """What is installed elsewhere: what ``.pth`` files name, and the user's own packages."""
     # The spawner is isolated (-I): it has neither the script's directory nor PYTHONPATH.
-    ours = sys.path if sys.flags.safe_path else sys.path[1:]
+    ours = [entry for entry, is_the_programs in search_path() if not is_the_programs]
     not_its = {os.path.abspath(path) for path in python_path.split(os.pathsep) if path}
     if site.ENABLE_USER_SITE:
-        ours = [*ours, site.getusersitepackages()]
+        ours.append(site.getusersitepackages())
     for path in ours:
         if not path.startswith("/") or path in not_its or not os.path.exists(path):
             continue

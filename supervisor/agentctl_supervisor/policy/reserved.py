@@ -13,6 +13,7 @@ from agentctl_supervisor.policy.own_files import OwnFile
 _SYSTEMS: Final = ("/usr", "/usr/local")
 _OF_SYSTEM: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "share")
 """What the system's own interpreter is made of, in a directory that has applications, too."""
+_OURS: Final = "agentctl's own, or its interpreter's"
 
 
 class Refusal(NamedTuple):
@@ -42,7 +43,7 @@ class Reserved:
     def why_not(self, path: str) -> Refusal:
         """Whether a run may have the real *path* to write to."""
         if any(is_beneath(path, own) for own in self.kept):
-            return Refusal("agentctl's own, or its interpreter's")
+            return Refusal(_OURS)
         if self.path.anywhere is not None:
             return _refusal("where agentctl, started there, would import from", self.path.anywhere)
         for directory, searched in self.searched.items():
@@ -94,41 +95,43 @@ class _Found:
         self._known: dict[str, str] = {}
 
     def keep(self, path: str) -> None:
-        own = "agentctl's own, or its interpreter's"
-        real = self._follow(path, own, Refusal(own))
+        real = self._follow(path, Refusal(_OURS))
         if real in _SYSTEMS:
-            self.deciding.setdefault(real, Refusal(own))
+            self.deciding.setdefault(real, Refusal(_OURS))
             self.kept.update(dict.fromkeys(os.path.join(real, name) for name in _OF_SYSTEM))
         elif real is not None:
             self.kept[real] = None
 
     def obey(self, path: str) -> None:
-        what = "agentctl's settings or state"
-        real = self._follow(path, what, Refusal(what))
+        refusal = Refusal("agentctl's settings or state")
+        real = self._follow(path, refusal)
         if real is not None:
-            self.deciding.setdefault(real, Refusal(what))
+            self.deciding.setdefault(real, refusal)
 
     def search(self, searched: Searched, path: ImportPath) -> None:
-        what = "what agentctl itself imports"
-        real = self._follow(os.fsdecode(searched.path), what, _refusal(what, searched))
+        refusal = _refusal("what agentctl itself imports", searched)
+        real = self._follow(os.fsdecode(searched.path), refusal)
         if real is None:
             return
         self.searched.setdefault(real, searched)
         for link in _links(real, path):
-            found = self._follow(link, what, _refusal(what, searched))
+            found = self._follow(link, refusal)
             if found is not None:
                 target = Searched(os.fsencode(link), searched.why, searched.hint, whole=True)
                 self.searched.setdefault(found, target)
 
-    def _follow(self, path: str, what: str, refusal: Refusal) -> str | None:
-        """The real path of *path*, if it is there; what decides which that is, is noted."""
+    def _follow(self, path: str, refusal: Refusal) -> str | None:
+        """The real path of *path*, if it is there; what decides which that is, is noted.
+
+        *refusal*: that of *path* itself.
+        """
         followed, stopped = follow_there(path, self._known)
-        hint, because = refusal.hint, refusal.why.removeprefix(what)
+        what, hint = refusal
         if stopped is not None:
-            why = f"where a run could make {cut_short(path)}: {what}{because}"
+            why = f"where a run could make {cut_short(path)}: {what}"
             self.deciding.setdefault(followed.real, Refusal(why, _with_making(path, hint)))
         for place, _ in followed.links:
-            why = f"where a run could change {cut_short(place)}, a link to {what}{because}"
+            why = f"where a run could change {cut_short(place)}, a link to {what}"
             self.deciding.setdefault(os.path.dirname(place), Refusal(why, hint))
         return followed.real if stopped is None else None
 
