@@ -79,6 +79,24 @@ def alive(*needles: str) -> list[Found]:
     return sorted(found.values(), key=lambda process: process.pid)
 
 
+def situation(*needles: str) -> str:
+    """What the processes with one of *needles* do, for the message of a test that waited in vain.
+
+    A line for each: it, its parent, the CPU time that it has used and where in the kernel it is.
+    """
+    return "".join(
+        f"\n  {process}, child of {parent}, {ticks} ticks of CPU, in {call}"
+        for process in alive(*needles)
+        for parent, ticks in [_parent_and_cpu(process.pid)]
+        for call in [_read(process.pid, "wchan").decode() or "?"]
+    )
+
+
+def _parent_and_cpu(pid: int) -> tuple[int, int]:
+    fields = _read(pid, "stat").rpartition(b")")[2].split()
+    return (int(fields[1]), int(fields[11]) + int(fields[12])) if fields else (0, 0)
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process *pid* exists and is more than a zombie."""
     return _state(pid) is not None

@@ -56,6 +56,7 @@ from agentctl_testkit import (
     new_marker,
     ordinary_directory,
     wait_until_gone,
+    situation,
 )
 from agentctl_testkit_embedding import PROGRAM, Order
 
@@ -374,9 +375,16 @@ class Stage:
         Raises:
             AssertionError: it has not, after *within_s* seconds.
         """
-        self.roll_call.wait_until(
-            lambda: any(said.startswith(line) for said in self.roll_call.lines), line, within_s
-        )
+        try:
+            self.roll_call.wait_until(
+                lambda: any(said.startswith(line) for said in self.roll_call.lines), line, within_s
+            )
+        except AssertionError as error:
+            code = None if self.process is None else self.process.poll()
+            raise AssertionError(
+                f"{error}; the supervisor's exit code is {code}; alive:{situation(*self.needles)}"
+                + "".join(f"\n{told(directory)}" for directory in self.runs())
+            ) from None
 
     def runs(self) -> list[RunDirectory]:
         """The runs of this stage, as somebody sees them who looks later."""
@@ -532,6 +540,12 @@ def _of_the_run(stage: Stage) -> list[Found]:
 
 
 # --- the truth afterwards -------------------------------------------------
+
+
+def told(directory: RunDirectory) -> str:
+    """The last records of a run, for the message of a test that waited in vain."""
+    log = list(LogReader(directory.path, directory.id))
+    return f"{directory.id}: " + "".join(f"\n  {record}"[:600] for record in log[-8:])
 
 
 def records(directory: RunDirectory) -> list[Record]:

@@ -1,6 +1,8 @@
 """`agentctl wait`: ends with the runs, and does nothing to them."""
 
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -65,11 +67,11 @@ def test_it_costs_nothing_while_it_waits(home: AgentctlHome) -> None:
         waiting.communicate()
 
 
-def _until_asleep(pid: int) -> None:
-    """Return once there are two threads, for the lock and for the queue, and both sleep."""
+def _until_asleep(pid: int, threads: int = 2) -> None:
+    """Return once it has *threads*, one of them for the lock, and all sleep."""
     while True:
         tasks = _tasks(pid)
-        if len(tasks) == 2 and all("\nState:\tS" in task for task in tasks):
+        if len(tasks) == threads and all("\nState:\tS" in task for task in tasks):
             return
         time.sleep(0.02)
 
@@ -94,6 +96,35 @@ def test_ctrl_c_ends_the_waiting_only(home: AgentctlHome) -> None:
         waiting.send_signal(signal.SIGINT)
         _, err = waiting.communicate(timeout=60)
         assert (waiting.returncode, err) == (130, b"left before the end; the runs go on\n")
+        assert run.directory.is_held()
+
+
+# Its first thread takes the signals, so that none interrupts what the main thread waits in.
+_UNINTERRUPTED = """
+import signal, sys, threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+from agentctl_supervisor.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("command", [("wait",), ("logs", "--follow")], ids=["wait", "logs"])
+def test_a_ctrl_c_is_not_lost_that_comes_just_before_the_waiting(
+    home: AgentctlHome, command: tuple[str, ...]
+) -> None:
+    """Python notes it, and no system call is interrupted by it: the waiting ends nevertheless."""
+    with HeldRun(home, "demo") as run:
+        waiting = subprocess.Popen(
+            [sys.executable, "-P", "-c", _UNINTERRUPTED, *command, "demo"],
+            env=home.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        _until_asleep(waiting.pid, threads=3)
+        waiting.send_signal(signal.SIGINT)
+        waiting.communicate(timeout=60)
+        assert waiting.returncode in (130, -signal.SIGINT)
         assert run.directory.is_held()
 
 

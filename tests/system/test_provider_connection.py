@@ -25,8 +25,8 @@ from agentctl_supervisor import Supervisor
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home
-from agentctl_testkit import AGENTS, RollCall, agent_environment, alive
-from agentctl_testkit_faults import Stage, staged, tell
+from agentctl_testkit import AGENTS, RollCall, agent_environment, alive, situation
+from agentctl_testkit_faults import Stage, staged, tell, told
 from agentctl_testkit_provider import Provider, Stream
 
 CLOSED_WITHIN_S: Final = 0.1
@@ -80,13 +80,17 @@ def _assert_closed(provider: Provider, stream: Stream, rung_at: float, delays: l
 
 
 async def _streaming(
-    supervisor: Supervisor, provider: Provider, env: dict[str, str], **fields: Any
+    supervisor: Supervisor, state: Home, provider: Provider, env: dict[str, str], **fields: Any
 ) -> list[tuple[Run, Stream]]:
     """One run for each kind of client, and its stream, which has begun."""
     found = []
     for number, client in enumerate(CLIENTS, 1):
         run = await supervisor.start(_spec(client, provider, env, **fields))
-        streams = await trio.to_thread.run_sync(provider.wait_for_streams, number)
+        try:
+            streams = await trio.to_thread.run_sync(provider.wait_for_streams, number)
+        except AssertionError as error:
+            those = situation(f"AGENTCTL_TEST_PROVIDER={provider.port}", run.id)
+            raise AssertionError(f"{error}; alive:{those}\n{told(state.find(run.id))}") from None
         found.append((run, streams[-1]))
     return found
 
@@ -117,7 +121,7 @@ async def test_the_connection_closes_with_the_run(
     clients: list[tuple[Run, Stream]] = []
     with trio.CancelScope() as scope:
         async with Supervisor.open(state) as supervisor:
-            clients = await _streaming(supervisor, provider, env, **fields)
+            clients = await _streaming(supervisor, state, provider, env, **fields)
             async with trio.open_nursery() as nursery:
                 for run, _ in clients:
                     if path == "stop":

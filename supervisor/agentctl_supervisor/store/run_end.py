@@ -7,7 +7,6 @@ supervisor that dies gives it back, too.
 import contextlib
 import os
 import threading
-from collections.abc import Callable
 from typing import Final
 
 from agentctl_supervisor.errors import StateDirectoryError
@@ -23,7 +22,9 @@ class RunEnd:
 
     def __init__(self, directory: RunDirectory) -> None:
         self._event: Final = os.eventfd(0, os.EFD_CLOEXEC)
-        call_when_free(directory, self._set)
+        threading.Thread(
+            target=self._wait, args=(directory,), name="agentctl run end", daemon=True
+        ).start()
 
     def __repr__(self) -> str:
         return f"<RunEnd {self._event}>"
@@ -32,17 +33,8 @@ class RunEnd:
         """The descriptor to be polled.  It is never closed: a thread may still write to it."""
         return self._event
 
-    def _set(self) -> None:
-        os.eventfd_write(self._event, 1)
-
-
-def call_when_free(directory: RunDirectory, callback: Callable[[], None]) -> None:
-    """Have *callback* called, in another thread, once nobody holds the run's lock (any more)."""
-
-    def wait() -> None:
+    def _wait(self, directory: RunDirectory) -> None:
         # A directory that is gone is held by nobody.
         with contextlib.suppress(StateDirectoryError):
             directory.wait_until_free()
-        callback()
-
-    threading.Thread(target=wait, name="agentctl run end", daemon=True).start()
+        os.eventfd_write(self._event, 1)
