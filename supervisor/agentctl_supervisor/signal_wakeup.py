@@ -6,10 +6,9 @@ forgotten until the next one.
 """
 
 import os
-import select
 import signal
 import threading
-from typing import Final, Self
+from typing import Self
 
 
 class SignalWakeup:

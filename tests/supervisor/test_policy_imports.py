@@ -14,9 +14,12 @@ import pytest
 from agentctl_protocol.spec import SpecError
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.policy.import_path import PACKAGES, ImportPath, import_path
+from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.own_files import OwnFile
 from agentctl_supervisor.policy.reserved import reserved
 from agentctl_testkit_policy import policy_in, read_only_in
+
+ALONE = OtherNames(())
 
 
 def _imports(
@@ -79,7 +82,11 @@ def test_a_runs_own_python_path_is_its_own(workspace: Path) -> None:
 
 
 def _why_not(path: Path, python_path: str) -> str:
-    return reserved((), import_path({"PYTHONPATH": python_path}, "/"), ()).why_not(str(path)).why
+    return (
+        reserved((), import_path({"PYTHONPATH": python_path}, "/"), (), ALONE)
+        .why_not(str(path))
+        .why
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,7 +195,7 @@ def test_it_is_said_what_is_the_matter_and_what_can_be_done(workspace: Path) -> 
 def test_an_entry_that_is_not_absolute_is_everywhere(workspace: Path, entry: str) -> None:
     """The next agentctl may be started in any directory that a run wrote to, or beneath it."""
     environ = {"PYTHONPATH": f"/usr/lib:{entry}"}
-    refusal = reserved((), import_path(environ, "/"), ()).why_not(str(workspace))
+    refusal = reserved((), import_path(environ, "/"), (), ALONE).why_not(str(workspace))
     assert refusal.why.startswith("where agentctl, started there, would import from (PYTHONPATH")
     assert "absolute" in refusal.hint
     policy = policy_in(workspace, environ=environ)
@@ -221,7 +228,7 @@ def test_a_link_called_like_a_module_is_followed(workspace: Path, target: str) -
     outside.mkdir()
     (outside / "argparse").symlink_to(f"../{target}")
     (outside / "project").symlink_to("../w/project")
-    found = reserved((), import_path({"PYTHONPATH": str(outside)}, "/"), ())
+    found = reserved((), import_path({"PYTHONPATH": str(outside)}, "/"), (), ALONE)
     decides = workspace.parent / target if target != "w/later" else workspace
     assert "agentctl itself imports" in found.why_not(str(decides)).why
     assert found.why_not(str(workspace / "project")).why == ""
@@ -304,7 +311,7 @@ def test_a_way_to_make_a_directory_is_one_that_can_be_pasted(workspace: Path) ->
         ("code.zip", "unset PYTHONPATH"),
         ("l" * 200, "unset PYTHONPATH"),
     ):
-        found = reserved((), import_path({"PYTHONPATH": f"{workspace}/{name}"}, "/"), ())
+        found = reserved((), import_path({"PYTHONPATH": f"{workspace}/{name}"}, "/"), (), ALONE)
         assert found.why_not(str(workspace)).hint.startswith(hint)
 
 
@@ -325,11 +332,11 @@ def test_what_is_imported_on_request_counts_before_it_is_there(
 @pytest.mark.parametrize("path", ["/usr", "/usr/bin", "/usr/lib/python3", "/usr/local/bin"])
 def test_the_systems_interpreter_is_ours_and_applications_beside_it_are_not(path: str) -> None:
     """Images keep those in /usr/src, with an environment of their own in it."""
-    found = reserved((OwnFile("/usr", ""), OwnFile("/usr/local", "")), ImportPath(), ())
+    found = reserved((OwnFile("/usr", ""), OwnFile("/usr/local", "")), ImportPath(), (), ALONE)
     assert found.why_not(path).why == "agentctl's own, or its interpreter's"
     assert found.why_not("/usr/src/app").why == ""
     assert found.why_not("/usr/local/src/app").why == ""
-    own = reserved((OwnFile("/usr/share/doc", ""),), ImportPath(), ())
+    own = reserved((OwnFile("/usr/share/doc", ""),), ImportPath(), (), ALONE)
     assert own.why_not("/usr/share/doc/x").why == "agentctl's own, or its interpreter's"
 
 

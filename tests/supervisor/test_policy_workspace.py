@@ -9,6 +9,7 @@ import pytest
 
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.policy.import_path import Searched
+from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.reserved import Reserved
 from agentctl_supervisor.policy.workspace import Candidate, Workspace, choose, look
@@ -19,6 +20,7 @@ _PLACES = Places(
     home="/home/ada",
     states=("/home/ada/.local/state/agentctl", "/srv/state"),
 )
+ALONE = OtherNames(())
 _FRESH = "/state/runs/r-aaaaaaaa/workspace"
 
 
@@ -103,7 +105,7 @@ def test_a_workspace_is_a_directory_that_is_there_and_can_be_written_to(tmp_path
     (tmp_path / "file").touch()
     for name, told in (("missing", "is not there"), ("file", "is not a directory")):
         with pytest.raises(SpecError, match=told) as caught:
-            _chosen("/work", look(str(tmp_path / name)))
+            _chosen("/work", look(str(tmp_path / name), ALONE))
         assert caught.value.hint
     with pytest.raises(SpecError, match="cannot be written to"):
         _chosen("/work", Candidate("/srv/x", "/srv/x", writable=False))
@@ -113,16 +115,18 @@ def test_a_link_is_the_place_that_it_leads_to(tmp_path: Path) -> None:
     """Paths inside are paths outside, and no part of a view lies behind a link."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    assert _chosen("/", look(str(tmp_path / "link"))).path == str(tmp_path.resolve() / "real")
+    assert _chosen("/", look(str(tmp_path / "link"), ALONE)).path == str(
+        tmp_path.resolve() / "real"
+    )
 
 
 def test_a_home_is_one_by_the_environment_and_by_the_user_database() -> None:
     """Neither a changed HOME nor none makes the real one fair game."""
-    told = places({"HOME": "/somewhere/else"})
+    told = places({"HOME": "/somewhere/else"}, ALONE)
     assert told.homes[0] == told.home == "/somewhere/else"
     assert len(told.homes) == 2
-    assert places({}).homes == told.homes[1:]
-    assert places({"HOME": "/"}).home == told.homes[1]
+    assert places({}, ALONE).homes == told.homes[1:]
+    assert places({"HOME": "/"}, ALONE).home == told.homes[1]
 
 
 @needs(Capability.ROOT)
@@ -140,19 +144,19 @@ def test_the_home_of_whoever_calls_sudo_is_no_workspace(
         return pwd.struct_passwd(entry) if uid == 4242 else root
 
     monkeypatch.setattr(pwd, "getpwuid", look_up)
-    sudo = places({"HOME": "/root", "SUDO_UID": "4242"})
+    sudo = places({"HOME": "/root", "SUDO_UID": "4242"}, ALONE)
     assert sudo.why_no_workspace(str(home)) == "a home directory"
     assert sudo.why_no_workspace(str(home.parent)) == "above a home directory"
     # As after su, which says nothing of who that was.
-    assert places({"HOME": "/root"}).why_no_workspace(str(home)) == "a home directory"
+    assert places({"HOME": "/root"}, ALONE).why_no_workspace(str(home)) == "a home directory"
     assert sudo.why_no_workspace(str(home / "project")) == ""
     with pytest.raises(SpecError, match="too much"):
-        refuse_broad(str(home), "--ro", places({"HOME": "/root"}))
+        refuse_broad(str(home), "--ro", places({"HOME": "/root"}, ALONE))
 
 
 def test_all_places_of_state_are_known(tmp_path: Path) -> None:
     """Also those of runs that were started without AGENTCTL_HOME."""
-    known = places({"HOME": str(tmp_path), "AGENTCTL_HOME": str(tmp_path / "own")}).states
+    known = places({"HOME": str(tmp_path), "AGENTCTL_HOME": str(tmp_path / "own")}, ALONE).states
     for place in ("own", "own/run", ".local/state/agentctl", ".config/agentctl"):
         assert str(tmp_path / place) in known
 

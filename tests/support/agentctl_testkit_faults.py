@@ -55,8 +55,8 @@ from agentctl_testkit import (
     kill_all,
     new_marker,
     ordinary_directory,
-    wait_until_gone,
     situation,
+    wait_until_gone,
 )
 from agentctl_testkit_embedding import PROGRAM, Order
 

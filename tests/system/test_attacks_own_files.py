@@ -4,6 +4,7 @@ All that is kept out of a run's hands though it lies in the directory that the r
 who changes it decides what the next supervisor, or the next run, does.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -147,6 +149,7 @@ class _Way:
 
     ``variables``: of every agentctl, ``{project}`` standing for that directory.
     ``before``: a script that lays it out, in the project; ``$SITE``: where packages are.
+    ``mounted``: a directory of the project, and another one where it is mounted, too.
     ``where``: where in the project the run starts.  ``options``: it is asked for with.
     ``leave``: a script of the run.  ``again``: it is tried by ``rerun``, too.
     ``next_where``: where in the project the next one starts.  ``program``: an interpreter.
@@ -154,6 +157,7 @@ class _Way:
 
     variables: tuple[str, ...] = ()
     before: str = "true"
+    mounted: tuple[str, str] | None = None
     where: str = "."
     options: tuple[str, ...] = ("--workspace", ".")
     leave: str = f"mkdir -p sitecustomize; echo '{_TELL}' > sitecustomize/__init__.py"
@@ -242,6 +246,39 @@ _WAYS: Final = {
         where="config",
         leave="mkdir -p agentctl; echo 'executed = 1' > agentctl/config.toml",
     ),
+    "another name of a directory that is searched": _Way(
+        ("PYTHONPATH={project}/lib",),
+        before="mkdir lib again",
+        mounted=("lib", "again"),
+        where="again",
+    ),
+    "another name of one around it": _Way(
+        ("PYTHONPATH={project}/all/lib",),
+        before="mkdir -p all/lib again",
+        mounted=("all", "again"),
+        where="again",
+        leave=_MODULE.format("lib/sitecustomize"),
+    ),
+    "another name of a part of it": _Way(
+        ("PYTHONPATH={project}/lib",),
+        before="mkdir -p lib/argparse again",
+        mounted=("lib/argparse", "again"),
+        where="again",
+        leave=f"echo '{_TELL}' > __init__.py",
+    ),
+    "its other name is in the workspace": _Way(
+        ("PYTHONPATH={project}/lib",),
+        before="mkdir -p lib inside/again",
+        mounted=("lib", "inside/again"),
+        where="inside",
+        leave=_MODULE.format("again/sitecustomize"),
+    ),
+    "a link in a package": _Way(
+        before="mkdir inside; mv $SITE/agentctl_protocol/vocabulary.py inside/;"
+        "ln -s $PWD/inside/vocabulary.py $SITE/agentctl_protocol/",
+        where="inside",
+        leave=f"test -w vocabulary.py && echo '{_TELL}' >> vocabulary.py",
+    ),
     "bytecode": _Way(
         ("PYTHONPYCACHEPREFIX={project}/cache",),
         before="mkdir cache",
@@ -249,6 +286,16 @@ _WAYS: Final = {
         leave=f"\"$PYTHON\" -c '{_PYC}' .",
     ),
 }
+
+
+@contextlib.contextmanager
+def _mounted(directory: Path, at: Path) -> Iterator[None]:
+    """*directory* has a second name."""
+    subprocess.run(["mount", "--bind", directory, at], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", at], check=True)
 
 
 @pytest.mark.parametrize("name", _WAYS)
@@ -264,6 +311,8 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
     venv = installation.directory / "venv"
     (packages,) = venv.glob("lib/python*/site-packages")
     configuration = (venv / "pyvenv.cfg").read_text()
+    vocabulary = packages / "agentctl_protocol/vocabulary.py"
+    code = vocabulary.read_bytes()
     known = (
         *(f"SITE={packages}", f"VENV={venv}", f"PYTHON={installation.python}"),
         f"VERSION={sys.version_info.major}.{sys.version_info.minor}",
@@ -283,8 +332,11 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
 
     names = [part for variable in known for part in ("--env", variable)]
     run = ("run", *names, "--name", "leaves")
+    undone = contextlib.ExitStack()
     try:
         sh(".", way.before)
+        if way.mounted:
+            undone.enter_context(_mounted(*(project / path for path in way.mounted)))
         if way.again:
             agentctl_there(*run, "--", "sh", "-c", way.leave, heeding=False)
             sh(".", "rm -rf sitecustomize")
@@ -300,6 +352,9 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
         sh(way.where, way.leave)
         assert "executed" in agentctl_there(*_NEXT, where=where)
     finally:
+        undone.close()
         (venv / "pyvenv.cfg").write_text(configuration)
+        vocabulary.unlink()
+        vocabulary.write_bytes(code)
         (packages / "way.pth").unlink(missing_ok=True)
         shutil.rmtree(project)

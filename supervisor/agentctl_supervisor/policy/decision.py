@@ -18,7 +18,8 @@ from agentctl_supervisor.policy import (
 )
 from agentctl_supervisor.policy.contents import beginning
 from agentctl_supervisor.policy.import_path import ImportPath, import_path
-from agentctl_supervisor.policy.links import cut_short, follow, leads_out
+from agentctl_supervisor.policy.links import cut_short, follow, leads_out, lies_inside
+from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.reserved import Reserved, reserved
 from agentctl_supervisor.policy.view import (
@@ -39,6 +40,7 @@ RUN_BYTES: Final = 16 << 20
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 _CONFIG_BYTES: Final = 1 << 20
 _OWN_HOME: Final = "/home/agent"
+_KEPT_BY_ALL_NAMES: Final = (Rank.CODE, Rank.PROTECTED, Rank.KEPT, Rank.COVERED)
 
 
 @dataclass(frozen=True)
@@ -113,17 +115,18 @@ def decide(spec: RunSpec, ground: Ground) -> Policy:
 
 def usual_workspace(cwd: str, environ: Mapping[str, str]) -> Workspace:
     """That of a run that begins in *cwd* and names none; a fresh one is called ``/``."""
-    there = places(environ)
-    _, kept = _ours(there, environ, import_path(environ, cwd))
-    return choose(None, look(cwd), "/", places=there, reserved=kept)
+    names = OtherNames()
+    there = places(environ, names)
+    _, kept = _ours(there, environ, import_path(environ, cwd), names)
+    return choose(None, look(cwd, names), "/", places=there, reserved=kept)
 
 
 def _ours(
-    there: Places, environ: Mapping[str, str], path: ImportPath
+    there: Places, environ: Mapping[str, str], path: ImportPath, names: OtherNames
 ) -> tuple[tuple[Piece, ...], Reserved]:
     """What a run sees of ours, and what it may not be given to write to."""
     files, pieces = shared_view.ours(there, environ.get("PYTHONPATH", ""))
-    return pieces, reserved(files, path, there.obeyed)
+    return pieces, reserved(files, path, there.obeyed, names)
 
 
 def _whole_environment(spec: RunSpec, ground: Ground, level: Sandbox) -> dict[str, str]:
@@ -137,15 +140,17 @@ class _Confined:
 
     def __init__(self, spec: RunSpec, ground: Ground, level: Sandbox, network: Network) -> None:
         self._spec, self._ground, self._level, self._network = spec, ground, level, network
-        self._places: Final[Places] = places(ground.environ)
+        self._names: Final = OtherNames()
+        self._places: Final[Places] = places(ground.environ, self._names)
         path = ground.path or import_path(ground.environ, ground.here)
-        self._ours, self._reserved = _ours(self._places, ground.environ, path)
+        self._ours, self._reserved = _ours(self._places, ground.environ, path, self._names)
         protected.check(spec.unprotect)
-        here = look(ground.here)
+        here = look(ground.here, self._names)
         self._here = here.real
         asked = None
         if spec.workspace is not None:
-            asked = look(self._own_choice("--workspace", spec.workspace, (here.real,)))
+            full = self._own_choice("--workspace", spec.workspace, (here.real,))
+            asked = look(full, self._names)
         self._workspace: Final = choose(
             asked,
             here,
@@ -200,6 +205,7 @@ class _Confined:
         self._writable()
         self._gathered.put_all(self._ours)
         self._keep_imports()
+        self._keep_other_names()
         if self._level is Sandbox.STRICT:
             self._own_parts()
             view = private_root(self._gathered)
@@ -290,7 +296,8 @@ class _Confined:
                     f"{option} {shown}: {os.strerror(error.errno or 0)}",
                     "it has to be there before the run",
                 ) from None
-            refuse_broad(real, option, self._places)
+            others = self._names.of(real)
+            refuse_broad(real, option, self._places, others)
             if not is_directory and not os.path.isfile(real):
                 raise SpecError(f"{option} {shown} is neither a file nor a directory")
             there = self._gathered.pieces.get(real)
@@ -299,7 +306,7 @@ class _Confined:
                     f"{option} {shown} is to be writable and read-only at once",
                     "name it once",
                 )
-            why, hint = self._reserved.why_not(real) if writable else ("", "")
+            why, hint = self._reserved.why_not(real, others) if writable else ("", "")
             if why:
                 raise SpecError(
                     f"{option} {shown} is {why}",
@@ -314,6 +321,17 @@ class _Confined:
         around = [piece.path for piece in self._gathered.all() if piece.writable]
         for path in self._reserved.around(around):
             self._gathered.show(path, "it decides what agentctl itself does", Rank.KEPT)
+
+    def _keep_other_names(self) -> None:
+        """What may not be written to may not be so by another name either."""
+        pieces = self._gathered.all()
+        writable = [piece.path for piece in pieces if piece.writable]
+        for piece in pieces:
+            if piece.writable or piece.rank not in _KEPT_BY_ALL_NAMES:
+                continue
+            for name in self._names.of(piece.path):
+                if any(lies_inside(name, directory) for directory in writable):
+                    self._gathered.put(piece.at(name))
 
     def _protected(self) -> None:
         workspace, unprotect = self._workspace.path, self._spec.unprotect

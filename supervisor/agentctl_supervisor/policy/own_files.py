@@ -9,6 +9,7 @@ import site
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 
 from agentctl_supervisor.policy.import_path import PACKAGES, search_path
@@ -47,6 +48,25 @@ def _packages() -> Iterator[OwnFile]:
         spec = find_spec(name)
         for path in (spec.submodule_search_locations or ()) if spec else ():
             yield OwnFile(path, "agentctl's own files")
+            for link in _links_beneath(path):
+                yield OwnFile(link, "agentctl's own files")
+
+
+@lru_cache(maxsize=len(PACKAGES))
+def _links_beneath(directory: str) -> tuple[str, ...]:
+    """As a farm of links has them; looked for once, since it takes 1 ms for all packages."""
+    found, left = [], [directory]
+    while left:
+        try:
+            with os.scandir(left.pop()) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        found.append(entry.path)
+                    elif entry.is_dir():
+                        left.append(entry.path)
+        except OSError:
+            continue
+    return tuple(found)
 
 
 def _search_path(places: Places, python_path: str) -> Iterator[OwnFile]:

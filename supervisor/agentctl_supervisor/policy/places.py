@@ -2,13 +2,14 @@
 
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.errors import StateDirectoryError
 from agentctl_supervisor.policy.links import cut_short, is_beneath, lies_inside
+from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.store.state_paths import runtime_directory, state_root
 
 _SYSTEM: Final = (
@@ -46,15 +47,26 @@ class Places:
         """Whether *path* is a home directory, something above one, or everybody's."""
         return path in _SHARED or any(is_beneath(home, path) for home in self.homes)
 
-    def why_no_workspace(self, path: str) -> str:
-        """Why no run may have *path* to write to, completing "PATH is"; empty if one may."""
+    def why_no_workspace(self, path: str, others: Iterable[str] = ()) -> str:
+        """Why no run may have *path* to write to, completing "PATH is"; empty if one may.
+
+        *others*: its other names.
+        """
+        if why := self._why_not(path, _SHARED):
+            return why
+        for name in others:
+            if why := self._why_not(name):
+                return f"another name of {cut_short(name)}: {why}"
+        return ""
+
+    def _why_not(self, path: str, shared: tuple[str, ...] = ()) -> str:
         if path == "/":
             return "the whole machine"
         if path in self.homes:
             return "a home directory"
         if any(lies_inside(home, path) for home in self.homes):
             return "above a home directory"
-        if path in _SHARED:
+        if path in shared:
             return "a directory that programs share"
         if _is_its_owners_home(path):
             return "a home directory"
@@ -67,8 +79,8 @@ class Places:
         return ""
 
 
-def places(environ: Mapping[str, str]) -> Places:
-    """What *environ* and the user database say."""
+def places(environ: Mapping[str, str], names: OtherNames) -> Places:
+    """What *environ* and the user database say, each under all of its *names*."""
     try:
         listed = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -80,9 +92,9 @@ def places(environ: Mapping[str, str]) -> Places:
     homes = [home for home in dict.fromkeys(homes) if home != "/"]
     states, settings = _states(environ)
     return Places(
-        tuple(homes),
+        names.with_all(homes),
         homes[0] if homes else "/",
-        states=tuple(dict.fromkeys(map(os.path.realpath, states))),
+        states=names.with_all(map(os.path.realpath, states)),
         obeyed=(*dict.fromkeys(states), settings),
     )
 
@@ -128,26 +140,28 @@ def _states(environ: Mapping[str, str]) -> tuple[list[str], str]:
     return [path for path in found if path.startswith("/")], os.path.join(found[-1], "config.toml")
 
 
-def refuse_broad(path: str, option: str, places_: Places) -> None:
-    """See that *path* may be given to a run by *option*.
+def refuse_broad(path: str, option: str, places_: Places, others: Iterable[str] = ()) -> None:
+    """See that *path*, of which *others* are other names, may be given to a run by *option*.
 
     Raises:
         SpecError: it is everything, a home directory or something above one, a kernel's file
             system, or agentctl's own state.
     """
-    if any(is_beneath(path, state) for state in places_.states):
-        raise SpecError(
-            f"{option} {cut_short(path)} is where agentctl keeps its state",
-            "copy what is needed to somewhere else",
-        )
-    is_home = any(is_beneath(home, path) for home in places_.homes) or _is_its_owners_home(path)
-    if path == "/" or is_home:
-        raise SpecError(
-            f"{option} {cut_short(path)} is too much: keys and passwords are in it",
-            "name the directories that are needed",
-        )
-    for kernel in ("/proc", "/sys", "/dev"):
-        if is_beneath(path, kernel):
+    for name in (path, *others):
+        told = cut_short(path)
+        if name != path:
+            told += f", another name of {cut_short(name)},"
+        if any(is_beneath(name, state) for state in places_.states):
             raise SpecError(
-                f"{option} {cut_short(path)}: the run has a {kernel} of its own, or none"
+                f"{option} {told} is where agentctl keeps its state",
+                "copy what is needed to somewhere else",
             )
+        is_home = any(is_beneath(home, name) for home in places_.homes)
+        if name == "/" or is_home or _is_its_owners_home(name):
+            raise SpecError(
+                f"{option} {told} is too much: keys and passwords are in it",
+                "name the directories that are needed",
+            )
+        for kernel in ("/proc", "/sys", "/dev"):
+            if is_beneath(name, kernel):
+                raise SpecError(f"{option} {told}: the run has a {kernel} of its own, or none")

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from agentctl_supervisor.policy.import_path import ImportPath, Searched
 from agentctl_supervisor.policy.links import cut_short, follow_there, is_beneath, lies_inside
+from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.own_files import OwnFile
 
 _SYSTEMS: Final = ("/usr", "/usr/local")
@@ -40,8 +41,16 @@ class Reserved:
     searched: Mapping[str, Searched] = field(default_factory=dict)
     deciding: Mapping[str, Refusal] = field(default_factory=dict)
 
-    def why_not(self, path: str) -> Refusal:
-        """Whether a run may have the real *path* to write to."""
+    def why_not(self, path: str, others: Iterable[str] = ()) -> Refusal:
+        """Whether a run may have the real *path*, which *others* lead to as well, to write to."""
+        for name in (path, *others):
+            why, hint = self._why_not(name)
+            if why:
+                by = "" if name == path else f"another name of {cut_short(name)}: "
+                return Refusal(f"{by}{why}", hint)
+        return Refusal()
+
+    def _why_not(self, path: str) -> Refusal:
         if any(is_beneath(path, own) for own in self.kept):
             return Refusal(_OURS)
         if self.path.anywhere is not None:
@@ -66,9 +75,12 @@ class Reserved:
         ]
 
 
-def reserved(files: Iterable[OwnFile], path: ImportPath, obeyed: Iterable[str]) -> Reserved:
+def reserved(
+    files: Iterable[OwnFile], path: ImportPath, obeyed: Iterable[str], names: OtherNames
+) -> Reserved:
     """What is reserved of *files*, beside them, and of *obeyed*: settings and state.
 
+    Each under all of its *names*.
     Of what is not there, the nearest directory that is decides, and wherever a link is on the
     way, the directory that it is in.
     """
@@ -82,7 +94,12 @@ def reserved(files: Iterable[OwnFile], path: ImportPath, obeyed: Iterable[str]) 
         found.obey(place)
     for searched in path.searched:
         found.search(searched, path)
-    return Reserved(tuple(found.kept), path, found.searched, found.deciding)
+    return Reserved(
+        names.with_all(found.kept),
+        path,
+        {name: why for at, why in found.searched.items() for name in names.with_all((at,))},
+        {name: why for at, why in found.deciding.items() for name in names.with_all((at,))},
+    )
 
 
 class _Found:

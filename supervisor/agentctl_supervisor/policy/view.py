@@ -44,6 +44,10 @@ class Piece:
         """Where it is, in the run and on the host."""
         return os.fsdecode(self.part.path)
 
+    def at(self, path: str) -> "Piece":
+        """The same at another path."""
+        return replace(self, part=msgspec.structs.replace(self.part, path=os.fsencode(path)))
+
     @property
     def writable(self) -> bool:
         """Whether the run can change what is there on the host."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.policy.links import as_text, cut_short, is_beneath
+from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.places import Places
 from agentctl_supervisor.policy.reserved import Refusal, Reserved
 
@@ -33,22 +34,25 @@ class Workspace:
 class Candidate:
     """A directory that was asked for, or is the working directory: what is known of it.
 
-    ``real``: without links.  ``missing``, ``writable``: what the kernel says.
+    ``real``: without links.  ``others``: its other names.
+    ``missing``, ``writable``: what the kernel says.
     """
 
     shown: str
     real: str
+    others: tuple[str, ...] = ()
     is_directory: bool = True
     missing: bool = False
     writable: bool = True
 
 
-def look(path: str) -> Candidate:
+def look(path: str, names: OtherNames) -> Candidate:
     """Look at the absolute *path*."""
     real = os.path.realpath(path)
     return Candidate(
         shown=cut_short(path),
         real=real,
+        others=names.of(real),
         is_directory=os.path.isdir(real),
         missing=not os.path.exists(real),
         writable=os.access(real, os.W_OK | os.X_OK),
@@ -71,7 +75,7 @@ def choose(
         SpecError: *asked* is not there, is no directory, cannot be written to, or is too much.
     """
     if asked is None:
-        why, hint = _why_not(cwd.real, places, reserved)
+        why, hint = _why_not(cwd, places, reserved)
         if not why and not cwd.writable:
             why = "not yours to write to"
         return Workspace(fresh, fresh, True, why, hint) if why else _of(cwd, cwd)
@@ -79,7 +83,7 @@ def choose(
         raise SpecError(f"--workspace {asked.shown} is not there", f"mkdir -p {asked.shown}")
     if not asked.is_directory:
         raise SpecError(f"--workspace {asked.shown} is not a directory", "name its directory")
-    why, hint = _why_not(asked.real, places, reserved)
+    why, hint = _why_not(asked, places, reserved)
     if why:
         raise SpecError(
             f"--workspace {asked.shown} is {why}",
@@ -96,8 +100,8 @@ def _of(directory: Candidate, cwd: Candidate) -> Workspace:
     return Workspace(directory.real, inside)
 
 
-def _why_not(path: str, places: Places, reserved: Reserved) -> Refusal:
+def _why_not(directory: Candidate, places: Places, reserved: Reserved) -> Refusal:
     """As `Reserved.why_not`, with the directories that are too much."""
-    if why := places.why_no_workspace(path):
+    if why := places.why_no_workspace(directory.real, directory.others):
         return Refusal(why)
-    return reserved.why_not(path)
+    return reserved.why_not(directory.real, directory.others)

@@ -1,0 +1,120 @@
+"""Other names of a directory: a table of mounts, and what is concluded from it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agentctl_protocol.spec import SpecError
+from agentctl_supervisor.policy.other_names import OtherNames
+from agentctl_supervisor.policy.places import Places, refuse_broad
+from agentctl_supervisor.policy.reserved import Reserved
+from agentctl_supervisor.policy.workspace import Candidate, choose
+from agentctl_supervisor.processes.mountinfo import Mount
+
+_ADA = "/home/ada"
+
+
+def _table(*rows: tuple[str, str, str]) -> list[Mount]:
+    return [Mount(device.encode(), root, point, b"ext4") for device, root, point in rows]
+
+
+@pytest.fixture
+def all_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is compared is the same file: what is tested is which names are thought of."""
+    found = os.stat("/")
+    monkeypatch.setattr(os, "lstat", lambda _: found)
+
+
+@pytest.mark.usefixtures("all_is_one")
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/home/ada/x", ("/data/home/ada/x",)),
+        ("/data/home/ada", ("/home/ada",)),
+        ("/data", ()),  # /home shows a part of it, and not itself
+        ("/srv/a/b", ("/mnt/b", "/data/www/a/b")),
+        ("/mnt", ("/srv/a", "/data/www/a")),
+        ("/usr/bin", ()),
+    ],
+)
+def test_what_is_mounted_twice_has_the_name_of_each_place(
+    path: str, names: tuple[str, ...]
+) -> None:
+    """Also where one of them shows a part of what the other shows."""
+    found = OtherNames(
+        _table(
+            ("8:1", "/", "/"),
+            ("8:2", "/home", "/home"),
+            ("8:2", "/www", "/srv"),
+            ("8:2", "/www/a", "/mnt"),
+            ("8:2", "/", "/data"),
+        )
+    ).of(path)
+    assert sorted(found) == sorted(names)
+
+
+def test_what_is_covered_by_another_mount_is_no_other_name(tmp_path: Path) -> None:
+    """The kernel is asked whether both are one."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    rows = _table(("8:2", "/", str(one)), ("8:2", "/", str(other)))
+    assert OtherNames(rows).of(str(one)) == ()
+
+
+def test_subvolumes_beside_each_other_are_no_reason_to_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of btrfs, and as a container's files of the host: nothing is shown twice."""
+    monkeypatch.setattr(os, "lstat", lambda _: pytest.fail("nothing is to be looked at"))
+    rows = _table(("0:30", "/@", "/"), ("0:30", "/@home", "/home"), ("0:30", "/h", "/etc/hosts"))
+    names = OtherNames(rows)
+    assert (names.of("/home/ada"), names.of("/etc/hosts")) == ((), ())
+
+
+def test_this_machine_is_read() -> None:
+    """The real table; a directory that is mounted once has no other name."""
+    assert OtherNames().of("/proc/self/no/such/thing") == ()
+    assert "OtherNames of " in repr(OtherNames())
+
+
+_PLACES = Places(homes=(_ADA, "/data/home/ada"), home=_ADA, states=("/srv/state",))
+
+
+@pytest.mark.parametrize(
+    ("real", "other", "why"),
+    [
+        ("/mnt/h", "/home", "is another name of /home: above a home directory"),
+        ("/data/home", "/elsewhere", "is above a home directory"),
+        ("/mnt/x", "/usr/lib", "is another name of /usr/lib: the system's"),
+        ("/mnt/x", "/srv/state/runs", "is another name of /srv/state/runs: where agentctl keeps"),
+        ("/mnt/x", "/kept/lib", "is another name of /kept/lib: agentctl's own"),
+    ],
+)
+def test_no_workspace_is_so_by_another_name(real: str, other: str, why: str) -> None:
+    """Nor by ``--rw``, but for what is only refused as a workspace."""
+    asked = Candidate(real, real, others=(other,))
+    with pytest.raises(SpecError, match=why):
+        choose(asked, Candidate("/", "/"), "/fresh", places=_PLACES, reserved=Reserved(("/kept",)))
+
+
+def test_a_shared_directory_may_be_another_name() -> None:
+    """Who mounts a project at /mnt means no harm."""
+    asked = Candidate(f"{_ADA}/p", f"{_ADA}/p", others=("/mnt",))
+    found = choose(asked, Candidate("/", "/"), "/fresh", places=_PLACES, reserved=Reserved())
+    assert found.path == f"{_ADA}/p"
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ("/srv/state/runs", "another name of /srv/state/runs, is where agentctl keeps its state"),
+        (_ADA, "another name of /home/ada, is too much"),
+        ("/proc", "another name of /proc,: the run has a /proc of its own"),
+    ],
+)
+def test_what_is_too_much_is_so_by_another_name(other: str, told: str) -> None:
+    """``--ro`` and ``--rw`` say of what it is one."""
+    with pytest.raises(SpecError, match=told):
+        refuse_broad("/mnt/x", "--ro", _PLACES, (other,))
