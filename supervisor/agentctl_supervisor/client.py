@@ -213,11 +213,11 @@ class _Ending:
                         self._directory.unlock()
                     continue
                 return self._from_outside()
-            asked = True
             try:
                 return self._ask(created.socket)
             except _SupervisorLeftError as error:
                 detail = str(error)
+                asked = asked or error.was_asked
         raise SupervisorGoneError(
             f"{self._directory.id}: {detail or 'its supervisor comes and goes'}",
             hint=f"agentctl show {self._directory.id}",
@@ -248,9 +248,9 @@ class _Ending:
                     self._on_step(reply)
                 case Done(report, already):
                     return StopOutcome(report, already, report.processes.survivors == 0)
-                case Failed(detail):
+                case Failed(detail, no_such_run):
                     # It may have ended since: then its report is there on the next look.
-                    raise _SupervisorLeftError(detail)
+                    raise _SupervisorLeftError(detail, was_asked=not no_such_run)
                 case None if not answers(path):
                     raise _SupervisorLeftError("its supervisor stopped answering")
                 case _:
@@ -296,7 +296,14 @@ def _order(directory: RunDirectory, request: VerdictRequest | SignalRequest) -> 
 
 
 class _SupervisorLeftError(Exception):
-    """The supervisor cannot, or does not, finish what it was asked."""
+    """The supervisor cannot, or does not, finish what it was asked.
+
+    ``was_asked``: it may have begun; else it had no such run any more.
+    """
+
+    def __init__(self, detail: str, *, was_asked: bool = True) -> None:
+        super().__init__(detail)
+        self.was_asked = was_asked
 
 
 def _sendable(text: str) -> str:

@@ -1,20 +1,24 @@
 """The control socket: who waits on it holds up nobody else, and what stands in its way is said."""
 
+import socket
+import threading
 from pathlib import Path
 
 import msgspec
 import pytest
 import trio
 
-from agentctl_protocol.control import StopRequest
+from agentctl_protocol.control import Failed, Pong, StopRequest
 from agentctl_protocol.framing import frame
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Result
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.client import answers
+from agentctl_supervisor.client import Client, answers
 from agentctl_supervisor.errors import StateDirectoryError
 from agentctl_supervisor.listing import created_record
 from agentctl_supervisor.store.run_directory import Home
+from agentctl_testkit import AgentctlHome
+from agentctl_testkit_held import HeldRun
 
 CLIENTS = 300
 STUBBORN = RunSpec(
@@ -55,6 +59,30 @@ async def test_many_who_wait_for_a_stop_leave_room_for_a_ping(state: Home) -> No
             assert (await run.kill()).result is Result.STOPPED
         for connection in connections:
             await connection.aclose()
+
+
+def test_a_run_that_is_over_before_its_supervisor_is_asked_was_so_already(tmp_path: Path) -> None:
+    """It has forgotten the run by then: that is no stop of ours."""
+    home = AgentctlHome(tmp_path / "home")
+    path = str(tmp_path / "control")
+    with socket.create_server(path, family=socket.AF_UNIX) as server:
+
+        def supervise(run: HeldRun) -> None:
+            # A ping, and then the stop.
+            for reply in (Pong(version=1, pid=1), Failed("no such run here", no_such_run=True)):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(4096)
+                    if isinstance(reply, Failed):
+                        run.finish()
+                    connection.sendall(frame(msgspec.msgpack.encode(reply)))
+
+        with HeldRun(home, "demo", socket=path) as run:
+            supervisor = threading.Thread(target=supervise, args=(run,))
+            supervisor.start()
+            outcome = Client(home.root).stop("demo")
+            supervisor.join(20)
+    assert (outcome.already, outcome.gone) == (True, True)
 
 
 async def test_two_supervisors_of_one_process_have_a_socket_each(state: Home) -> None:

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -289,13 +289,25 @@ _WAYS: Final = {
 
 
 @contextlib.contextmanager
-def _mounted(directory: Path, at: Path) -> Iterator[None]:
-    """*directory* has a second name."""
-    subprocess.run(["mount", "--bind", directory, at], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", at], check=True)
+def _mounted(directory: Path, at: Path) -> Iterator[tuple[str, ...]]:
+    """What a command is to begin with, to find itself where *directory* has a second name."""
+    script = f"mount --bind {directory} {at}; echo; exec cat"
+    with subprocess.Popen(
+        ("unshare", "--mount", "sh", "-ec", script), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"\n"
+        yield ("nsenter", "--mount", "--target", str(holder.pid))
+        holder.stdin.close()
+
+
+def _entering(entered: tuple[str, ...], caller: dict[str, Any]) -> tuple[str, ...]:
+    """*entered*, which takes root, and then what becomes the caller."""
+    if not (entered and caller):
+        return entered
+    uid, gid = caller["user"], caller["group"]
+    return (*entered, "setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--")
 
 
 @pytest.mark.parametrize("name", _WAYS)
@@ -321,14 +333,19 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
     agentctl = (python, "-P", "-m", "agentctl_supervisor")
     variables = [variable.format(project=project) for variable in way.variables]
 
+    entered: tuple[str, ...] = ()
+
+    def there(where: str, variables: Iterable[str], *command: str) -> str:
+        before = _entering(entered, caller)
+        at = ("env", "--chdir", str(project / where), *variables)
+        done = _run(installation, {} if before else caller, *before, *at, *command)
+        return done.stdout + done.stderr
+
     def sh(where: str, script: str) -> None:
-        there = ("env", "--chdir", str(project / where), *known)
-        _run(installation, caller, *there, "sh", "-c", script)
+        there(where, known, "sh", "-c", script)
 
     def agentctl_there(*arguments: str, where: str = way.where, heeding: bool = True) -> str:
-        there = ("env", "--chdir", str(project / where), *(variables if heeding else ()))
-        done = _run(installation, caller, *there, *agentctl, *arguments)
-        return done.stdout + done.stderr
+        return there(where, variables if heeding else (), *agentctl, *arguments)
 
     names = [part for variable in known for part in ("--env", variable)]
     run = ("run", *names, "--name", "leaves")
@@ -336,7 +353,8 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
     try:
         sh(".", way.before)
         if way.mounted:
-            undone.enter_context(_mounted(*(project / path for path in way.mounted)))
+            mounted = _mounted(*(project / path for path in way.mounted))
+            entered = undone.enter_context(mounted)
         if way.again:
             agentctl_there(*run, "--", "sh", "-c", way.leave, heeding=False)
             sh(".", "rm -rf sitecustomize")
