@@ -25,7 +25,15 @@ from agentctl_protocol.records import (
     VerdictRecord,
 )
 from agentctl_protocol.report import Actor, Processes, Report, Survivor
-from agentctl_protocol.spawning import Contained, Exited, ProcessIdentity, Refused, Running, Status
+from agentctl_protocol.spawning import (
+    Contained,
+    Exited,
+    ProcessIdentity,
+    Refused,
+    Running,
+    Standing,
+    Status,
+)
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import KILL_AT_ONCE, Containment, Reason, Result
 from agentctl_supervisor.aftermath import Aftermath
@@ -74,7 +82,7 @@ class Run:
         self.spec: Final = spec
         self.id: Final = directory.id
         self.stdin: Final = None if plumbing.stdin is None else standard_input(plumbing.stdin)
-        self._directory = directory
+        self.directory: Final = directory
         self._keepers = keepers
         self._spawner: SpawnerProcess | None = None
         self._callers_error: Exception | None = None
@@ -253,11 +261,6 @@ class Run:
     # --- its life ----------------------------------------------------------
 
     @property
-    def cgroup_fd(self) -> int | None:
-        """The directory of the run's cgroup, if it has one."""
-        return None if self._keepers.cgroup is None else self._keepers.cgroup.fd
-
-    @property
     def warden(self) -> int | None:
         """The pid of the run's warden, once there is one."""
         contained = self._keepers.contained
@@ -296,7 +299,7 @@ class Run:
                     # Who waits for the run does not wait for the disk.
                     await self._log.close_durably()
                     await trio.to_thread.run_sync(self._store_report)
-                    self._directory.unlock()
+                    self.directory.unlock()
                     self._durable.set()
             finally:
                 # Whatever happened, nobody may wait for ever, and the warden sees our end.
@@ -357,6 +360,8 @@ class Run:
                 self._under_way.set()
                 if self._climb.begun:  # stopped while it was starting: it has somebody now
                     self._climb.look()
+            case Standing():  # said before the run was known
+                pass
             case _:
                 self._last_word = status
                 self._tree_ended.set()
@@ -407,7 +412,7 @@ class Run:
         self.request_stop(result=result, reason=reason, detail=detail, actor=actor)
 
     def _disk_full(self) -> None:
-        self._watch.reach(Reached(Reason.DISK, f"no room for the log in {self._directory.path}"))
+        self._watch.reach(Reached(Reason.DISK, f"no room for the log in {self.directory.path}"))
 
     def signal(self) -> bool:
         """Fire the run's ``external()`` condition; whether it has one that waits for that."""
@@ -481,7 +486,7 @@ class Run:
         self.aftermath.remove_private()
         # Without room for it, it is made from the log by whoever looks.
         with contextlib.suppress(StateDirectoryError):
-            self._directory.write_report(self.report)
+            self.directory.write_report(self.report)
 
     def _survivors(self) -> list[Survivor]:
         """Who is left: what the warden says and, after a stop or a loss, what we see ourselves."""

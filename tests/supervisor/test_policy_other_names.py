@@ -10,7 +10,7 @@ from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.places import Places, refuse_broad
 from agentctl_supervisor.policy.reserved import Reserved
 from agentctl_supervisor.policy.workspace import Candidate, choose
-from agentctl_supervisor.processes.mountinfo import Mount
+from agentctl_supervisor.processes.mountinfo import Mount, mounts, table
 
 _ADA = "/home/ada"
 
@@ -75,8 +75,9 @@ def test_subvolumes_beside_each_other_are_no_reason_to_look(
 
 def test_this_machine_is_read() -> None:
     """The real table; a directory that is mounted once has no other name."""
-    assert OtherNames().of("/proc/self/no/such/thing") == ()
-    assert "OtherNames of " in repr(OtherNames())
+    names = OtherNames(mounts(table()))
+    assert names.of("/proc/self/no/such/thing") == ()
+    assert "OtherNames of " in repr(names)
 
 
 _PLACES = Places(homes=(_ADA, "/data/home/ada"), home=_ADA, states=("/srv/state",))

@@ -16,12 +16,11 @@ from agentctl_supervisor.policy import (
     shared_view,
     system_view,
 )
+from agentctl_supervisor.policy.caller import caller
 from agentctl_supervisor.policy.contents import beginning
-from agentctl_supervisor.policy.import_path import ImportPath, import_path
+from agentctl_supervisor.policy.import_path import ImportPath
 from agentctl_supervisor.policy.links import cut_short, follow, leads_out, lies_inside
-from agentctl_supervisor.policy.other_names import OtherNames
-from agentctl_supervisor.policy.places import Places, places, refuse_broad
-from agentctl_supervisor.policy.reserved import Reserved, reserved
+from agentctl_supervisor.policy.places import refuse_broad
 from agentctl_supervisor.policy.view import (
     Gathered,
     Piece,
@@ -115,18 +114,9 @@ def decide(spec: RunSpec, ground: Ground) -> Policy:
 
 def usual_workspace(cwd: str, environ: Mapping[str, str]) -> Workspace:
     """That of a run that begins in *cwd* and names none; a fresh one is called ``/``."""
-    names = OtherNames()
-    there = places(environ, names)
-    _, kept = _ours(there, environ, import_path(environ, cwd), names)
-    return choose(None, look(cwd, names), "/", places=there, reserved=kept)
-
-
-def _ours(
-    there: Places, environ: Mapping[str, str], path: ImportPath, names: OtherNames
-) -> tuple[tuple[Piece, ...], Reserved]:
-    """What a run sees of ours, and what it may not be given to write to."""
-    files, pieces = shared_view.ours(there, environ.get("PYTHONPATH", ""))
-    return pieces, reserved(files, path, there.obeyed, names)
+    known = caller(environ, cwd)
+    here = look(cwd, known.names)
+    return choose(None, here, "/", places=known.places, reserved=known.reserved)
 
 
 def _whole_environment(spec: RunSpec, ground: Ground, level: Sandbox) -> dict[str, str]:
@@ -140,10 +130,8 @@ class _Confined:
 
     def __init__(self, spec: RunSpec, ground: Ground, level: Sandbox, network: Network) -> None:
         self._spec, self._ground, self._level, self._network = spec, ground, level, network
-        self._names: Final = OtherNames()
-        self._places: Final[Places] = places(ground.environ, self._names)
-        path = ground.path or import_path(ground.environ, ground.here)
-        self._ours, self._reserved = _ours(self._places, ground.environ, path, self._names)
+        known = caller(ground.environ, ground.here, ground.path)
+        self._names, self._places, self._ours, self._reserved = known
         protected.check(spec.unprotect)
         here = look(ground.here, self._names)
         self._here = here.real

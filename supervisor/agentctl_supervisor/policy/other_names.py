@@ -9,26 +9,23 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from agentctl_supervisor.policy.links import is_beneath
-from agentctl_supervisor.processes.mountinfo import Mount, mounts
+from agentctl_supervisor.processes.mountinfo import Mount
 
 
 class OtherNames:
-    """Knows them from *table*, which is /proc/self/mountinfo where none is given.
+    """Knows them from a *table* of mounts.
 
     Another file system that shows the same files, as an overlay or a network's does, is not
     seen through, and neither is a hard link.
     """
 
-    def __init__(self, table: Iterable[Mount] | None = None) -> None:
+    def __init__(self, table: Iterable[Mount]) -> None:
         by_device: defaultdict[bytes, list[Mount]] = defaultdict(list)
         self._by_point: dict[str, Mount] = {}
-        try:
-            for mount in mounts() if table is None else table:
-                by_device[mount.device].append(mount)
-                # The later one lies on top.
-                self._by_point[mount.point] = mount
-        except OSError:  # without /proc nothing is known of any mount
-            pass
+        for mount in table:
+            by_device[mount.device].append(mount)
+            # The later one lies on top.
+            self._by_point[mount.point] = mount
         self._doubled = {device: found for device, found in by_device.items() if _overlap(found)}
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ _KEPT_S: Final = 5.0
 
 def system(network: Network) -> tuple[Piece, ...]:
     """Programs, libraries and what of /etc they need."""
-    return _system(network, _now())
+    return _system(network, moment())
 
 
 def ours(places: Places, python_path: str) -> tuple[tuple[OwnFile, ...], tuple[Piece, ...]]:
@@ -31,17 +31,18 @@ def ours(places: Places, python_path: str) -> tuple[tuple[OwnFile, ...], tuple[P
 
     *python_path*: ``PYTHONPATH`` of this process.
     """
-    return _ours(places, python_path, _now())
+    return _ours(places, python_path, moment())
 
 
 def searched(
     path: str, python_path: str, places: Places, writable: tuple[str, ...]
 ) -> tuple[Piece, ...]:
     """The directories of a run's ``PATH`` and ``PYTHONPATH``.  *writable*: see `Gathered`."""
-    return _searched(path, python_path, places, writable, _now())
+    return _searched(path, python_path, places, writable, moment())
 
 
-def _now() -> int:
+def moment() -> int:
+    """The same number for a few seconds."""
     return int(time.monotonic() / _KEPT_S)
 
 

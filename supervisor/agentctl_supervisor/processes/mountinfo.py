@@ -19,9 +19,17 @@ class Mount(NamedTuple):
     kind: bytes
 
 
-def mounts() -> Iterator[Mount]:
-    """All that this process has.  Raises OSError."""
-    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+def table() -> bytes:
+    """All that this process has; nothing where /proc does not say."""
+    try:
+        return Path("/proc/self/mountinfo").read_bytes()
+    except OSError:
+        return b""
+
+
+def mounts(lines: bytes) -> Iterator[Mount]:
+    """The mounts of a `table`."""
+    for line in lines.splitlines():
         before, _, after = line.partition(b" - ")
         _, _, device, root, point, *_ = before.split(b" ")
         yield Mount(device, _unescaped(root), _unescaped(point), after.split(b" ", 1)[0])
@@ -37,8 +45,5 @@ def _unescaped(field: bytes) -> str:
 @cache
 def cgroup2_mount() -> Path | None:
     """The first cgroup v2 mount: ``/sys/fs/cgroup``, or ``…/unified`` on a hybrid host."""
-    try:
-        found = next((mount for mount in mounts() if mount.kind == b"cgroup2"), None)
-    except OSError:
-        return None
+    found = next((mount for mount in mounts(table()) if mount.kind == b"cgroup2"), None)
     return None if found is None else Path(found.point)
