@@ -217,7 +217,8 @@ class Exited(_Packet, frozen=True, tag="exited"):
     blocked_by: int | None = None
 
 
-Status: TypeAlias = Contained | Standing | Running | Refused | Exited
+RunStatus: TypeAlias = Contained | Running | Refused | Exited
+Status: TypeAlias = RunStatus | Standing
 
 
 # --- supervisor → warden, and warden → init -------------------------------

@@ -26,6 +26,7 @@ from agentctl_protocol.spawning import (
     Launch,
     Order,
     Refused,
+    RunStatus,
     Standing,
     Status,
     Terminate,
@@ -142,7 +143,7 @@ class Keepers:
         with contextlib.suppress(OSError):
             self._status.send(pack(order))
 
-    async def follow(self, told: Callable[[Status | None], None]) -> None:
+    async def follow(self, told: Callable[[RunStatus | None], None]) -> None:
         """Hand every report to *told*; returns after the last.
 
         None is told instead of a last word when the warden died without one; by
@@ -156,6 +157,8 @@ class Keepers:
             while True:
                 await trio.lowlevel.wait_readable(self._status)
                 status = self._receive()
+                if isinstance(status, Standing):  # of no meaning to a run
+                    continue
                 if isinstance(status, Contained):
                     self.contained = status
                 if status is None or isinstance(status, Exited | Refused):

@@ -31,8 +31,7 @@ from agentctl_protocol.spawning import (
     ProcessIdentity,
     Refused,
     Running,
-    Standing,
-    Status,
+    RunStatus,
 )
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import KILL_AT_ONCE, Containment, Reason, Result
@@ -342,7 +341,7 @@ class Run:
                 reason=Reason.SUPERVISOR_EXIT, detail=f"on_output raised {type(error).__name__}"
             )
 
-    def _told(self, status: Status | None) -> None:
+    def _told(self, status: RunStatus | None) -> None:
         match status:
             case Contained():
                 cgroup = self._keepers.cgroup
@@ -360,8 +359,6 @@ class Run:
                 self._under_way.set()
                 if self._climb.begun:  # stopped while it was starting: it has somebody now
                     self._climb.look()
-            case Standing():  # said before the run was known
-                pass
             case _:
                 self._last_word = status
                 self._tree_ended.set()
