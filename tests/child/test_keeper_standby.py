@@ -1,7 +1,6 @@
 """A place that is made before its run is known: it is a run's as any other, or leaves no trace."""
 
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from agentctl_protocol.spawning import (
 from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 from agentctl_testkit import alive, wait_until_gone
 from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
-from agentctl_testkit_spawner import SpawnerStandIn
+from agentctl_testkit_spawner import SpawnerStandIn, strike
 from agentctl_testkit_view import CALLERS, RUN_UID, Caller, in_order, system
 
 pytestmark = needs(Capability.PID_NAMESPACE)
@@ -146,21 +145,14 @@ def test_one_that_is_not_wanted_any_more_leaves_nothing(spawner: SpawnerStandIn,
     assert wait_until_gone(place.launch.run, within_s=10) == []
 
 
-@pytest.mark.parametrize("victim", ["supervisor", "spawner", "warden", "init"])
+@pytest.mark.parametrize("victim", ["supervisor", "spawner", "warden", "root"])
 def test_it_dies_with_its_keepers(victim: str) -> None:
     """As a run does, though nobody may ever have known of it."""
     with subprocess.Popen(["sleep", "1000"]) as supervisor:
         with SpawnerStandIn(supervisor=supervisor.pid) as spawner:
             place = spawner.stand_by()
             place.standing()
-            match victim:
-                case "supervisor":
-                    supervisor.kill()
-                case "spawner":
-                    spawner.process.kill()
-                case _:
-                    pidfd = place.run.pidfds[0 if victim == "warden" else 1]
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            strike(victim, place.run, spawner, supervisor)
             assert wait_until_gone(place.launch.run, within_s=2) == []
         supervisor.kill()
 

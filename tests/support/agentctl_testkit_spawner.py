@@ -344,3 +344,23 @@ def _launch(
         view=tuple(view),
         network=network,
     )
+
+
+def strike(
+    victim: str,
+    run: LaunchedRun,
+    spawner: SpawnerStandIn,
+    supervisor: "subprocess.Popen[bytes]",
+) -> None:
+    """SIGKILL the "supervisor", the "spawner", the "warden" or the "root" of its tree."""
+    match victim:
+        case "supervisor":
+            supervisor.kill()
+        case "spawner":
+            spawner.process.kill()
+        case _:
+            if not run.pidfds:
+                run.contained()
+            pidfd = run.pidfds[0 if victim == "warden" else 1]
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
