@@ -32,8 +32,8 @@ PROMPT_S: Final = DELAY_S + TERM_GRACE_S + 1.7
 """How long a stop may take in the middle of a start: the delay, the grace that an agent which
 is up already and ignores SIGTERM gets, and a busy machine; 5 s is the grace of one that hears."""
 
-_BESIDE_THE_AGENT: Final = ("warden:cloned", "warden:contained", "init:forked")
-"""Here a keeper waits while the agent's process, which exists, goes on."""
+_BESIDE_THE_AGENT: Final = ("spawner:forked", "warden:cloned", "warden:contained", "init:forked")
+"""Here a keeper waits while another one, or the agent's process, goes on with the start."""
 
 
 @dataclasses.dataclass(frozen=True)
