@@ -1,10 +1,13 @@
 """What is known of whoever starts runs, whatever the run is.
 
-Found once for all runs that are started within seconds of each other in one directory: to look at
-a hundred places takes as long as all else that a start decides.  What is mounted meanwhile
-counts at once.
+Its directories, and what it imports, are found once for all runs that are started within seconds of
+each other in one place.  What is mounted or installed meanwhile counts at once; and what is
+reserved is looked for each time, since it hangs on links, and on what is not there yet.
 """
 
+import os
+import site
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -35,20 +38,41 @@ def caller(environ: Mapping[str, str], here: str, path: ImportPath | None = None
 
     *path*: what the process that somebody started imports, if this is another one.
     """
-    return _caller(frozenset(environ.items()), here, path, table(), shared_view.moment())
+    variables = frozenset(environ.items())
+    moment = shared_view.moment()
+    names, there = _directories(variables, table(), moment)
+    files, ours = shared_view.ours(there, environ.get("PYTHONPATH", ""))
+    if path is None:
+        path = _imports(variables, here, _installed(), moment)
+    return Caller(names, there, ours, reserved(files, path, there.obeyed, names))
 
 
 @lru_cache(maxsize=4)
-def _caller(
-    variables: frozenset[tuple[str, str]],
-    here: str,
-    path: ImportPath | None,
-    mounted: bytes,
-    _moment: int,
-) -> Caller:
-    environ = dict(variables)
+def _directories(
+    variables: frozenset[tuple[str, str]], mounted: bytes, _moment: int
+) -> tuple[OtherNames, Places]:
     names = OtherNames(mounts(mounted))
-    there = places(environ, names)
-    files, ours = shared_view.ours(there, environ.get("PYTHONPATH", ""))
-    kept = reserved(files, path or import_path(environ, here), there.obeyed, names)
-    return Caller(names, there, ours, kept)
+    return names, places(dict(variables), names)
+
+
+@lru_cache(maxsize=4)
+def _imports(
+    variables: frozenset[tuple[str, str]], here: str, _installed: object, _moment: int
+) -> ImportPath:
+    return import_path(dict(variables), here)
+
+
+def _installed() -> object:
+    """Another one after something was imported or installed, or the search path was changed."""
+    return (
+        tuple(str(entry) for entry in sys.path),
+        len(sys.modules),
+        tuple(map(_changed_at, (*site.getsitepackages(), site.getusersitepackages()))),
+    )
+
+
+def _changed_at(directory: str) -> int:
+    try:
+        return os.stat(directory).st_mtime_ns
+    except OSError:
+        return 0
