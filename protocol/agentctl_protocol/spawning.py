@@ -52,12 +52,10 @@ class LaunchPacket(_Packet, frozen=True, tag="launch_packet"):
     ``cgroup``, the run's cgroup directory.  The spawner closes all of them after
     the fork; it never reads the memfd.  ``containment`` repeats the Launch's: from the
     first subreaper run on, the spawner must outlive its supervisor for a moment, to sweep.
-    ``standby``: the run comes later, by a `Begin`, and with it the agent's four descriptors.
     """
 
     run: str
     cgroup: bool = False
-    standby: bool = False
     containment: Containment = Containment.PID_NAMESPACE
 
 
@@ -120,8 +118,6 @@ class Launch(_Packet, frozen=True, tag="launch"):
     ``view``: all that the agent sees at strict, where its private root is made of these
     parts in this order, parents first; at standard only its Binds count, as what Landlock
     lets it reach.  ``/proc`` and ``/dev`` come of themselves.  ``network``: NONE takes it away.
-
-    With neither ``argv`` nor ``target`` it is the place for a run that is not known yet.
     """
 
     run: str
@@ -138,17 +134,6 @@ class Launch(_Packet, frozen=True, tag="launch"):
     sealed: bool = True
     view: tuple[Part, ...] = ()
     network: Network = Network.HOST
-
-    @property
-    def stands_by(self) -> bool:
-        """Whether there is only a place yet, and no run."""
-        return not self.argv and not self.target
-
-    @property
-    def place(self) -> tuple[object, ...]:
-        """All that is made before the run itself counts."""
-        made = (self.sandbox, self.containment, self.host_uid, self.sealed)
-        return (*made, self.view, self.network)
 
 
 # --- warden → supervisor --------------------------------------------------
@@ -175,13 +160,6 @@ class Running(_Packet, frozen=True, tag="running"):
     """
 
     layers: tuple[str, ...] = ()
-
-
-class Standing(_Packet, frozen=True, tag="standing"):
-    """The place is made, from the namespaces to the last filter, and waits for its `Begin`.
-
-    Also init → warden.
-    """
 
 
 class Refused(_Packet, frozen=True, tag="refused"):
@@ -217,8 +195,7 @@ class Exited(_Packet, frozen=True, tag="exited"):
     blocked_by: int | None = None
 
 
-RunStatus: TypeAlias = Contained | Running | Refused | Exited
-Status: TypeAlias = RunStatus | Standing
+Status: TypeAlias = Contained | Running | Refused | Exited
 
 
 # --- supervisor → warden, and warden → init -------------------------------
@@ -238,15 +215,7 @@ class Deadline(_Packet, frozen=True, tag="deadline"):
     after_s: float
 
 
-class Begin(_Packet, frozen=True, tag="begin"):
-    """Start a run in the place that stands by for it.
-
-    Descriptors beside it, in this order: the memfd with its `Launch`, which has the same
-    place, and the agent's four, as with a `LaunchPacket`.
-    """
-
-
-Order: TypeAlias = Terminate | Kill | Deadline | Begin
+Order: TypeAlias = Terminate | Kill | Deadline
 
 
 # --- init → warden --------------------------------------------------------
@@ -271,7 +240,7 @@ class AgentExited(_Packet, frozen=True, tag="agent_exited"):
     left: int = 0
 
 
-FromInit: TypeAlias = InitReady | Standing | Running | Refused | AgentExited
+FromInit: TypeAlias = InitReady | Running | Refused | AgentExited
 
 
 def pack(packet: _Packet) -> bytes:

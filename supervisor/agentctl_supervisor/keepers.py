@@ -11,30 +11,24 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 import trio
 
 from agentctl_protocol.spawning import (
-    Begin,
     Contained,
     Deadline,
     Exited,
     Kill,
-    Launch,
     Order,
     Refused,
-    RunStatus,
-    Standing,
     Status,
     Terminate,
     pack,
 )
 from agentctl_protocol.vocabulary import Containment
-from agentctl_supervisor.errors import SpawnError
-from agentctl_supervisor.launch_memfd import memfd_of
 from agentctl_supervisor.processes.cgroup import RunCgroup
 
 _PACKET_BYTES: Final = 1 << 16
@@ -66,11 +60,6 @@ class Keepers:
         return f"<Keepers {self.contained}>"
 
     @property
-    def cgroup_fd(self) -> int | None:
-        """The directory of the run's cgroup, if it has one."""
-        return None if self.cgroup is None else self.cgroup.fd
-
-    @property
     def root_is_dead(self) -> bool:
         """Whether init, or the agent in the fallback, has ended: the rest is on its way."""
         if self._root_fd < 0:
@@ -78,45 +67,6 @@ class Keepers:
         poll = select.poll()
         poll.register(self._root_fd, select.POLLIN)
         return bool(poll.poll(0))
-
-    # --- before there is a run ----------------------------------------------
-
-    async def wait_standing(self) -> bool:
-        """Whether the place for a later run is made, and waits for its `begin`."""
-        while True:
-            await trio.lowlevel.wait_readable(self._status)
-            status = self._receive()
-            if not isinstance(status, Contained):
-                return isinstance(status, Standing)
-            self.contained = status
-
-    async def wait_fallen(self) -> None:
-        """Return when a place that stands by has something else to say: that it does no more."""
-        await trio.lowlevel.wait_readable(self._status)
-
-    @property
-    def stands(self) -> bool:
-        """Whether it has not."""
-        poll = select.poll()
-        poll.register(self._status, select.POLLIN)
-        return not poll.poll(0)
-
-    def begin(self, launch: Launch, fds: Sequence[int]) -> None:
-        """Start a run in the place that stands by for it.  *fds* stay ours to close.
-
-        Raises:
-            SpawnError: it is gone, or we are out of descriptors.
-        """
-        memfd = memfd_of(launch)
-        try:
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memfd, *fds]))
-            self._status.sendmsg([pack(Begin())], [rights])
-        except OSError as error:
-            raise SpawnError(f"the place for the run is gone: {error.strerror}") from None
-        finally:
-            os.close(memfd)
-
-    # --- orders -------------------------------------------------------------
 
     def terminate(self) -> None:
         """SIGTERM, then SIGCONT, to every process of the run."""
@@ -143,22 +93,18 @@ class Keepers:
         with contextlib.suppress(OSError):
             self._status.send(pack(order))
 
-    async def follow(self, told: Callable[[RunStatus | None], None]) -> None:
+    async def follow(self, told: Callable[[Status | None], None]) -> None:
         """Hand every report to *told*; returns after the last.
 
         None is told instead of a last word when the warden died without one; by
         then init and all in its namespace are gone.  In the subreaper fallback
         the spawner may still be sweeping.
         """
-        if self.contained is not None:
-            told(self.contained)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._kill_unresponsive_warden)
             while True:
                 await trio.lowlevel.wait_readable(self._status)
                 status = self._receive()
-                if isinstance(status, Standing):  # of no meaning to a run
-                    continue
                 if isinstance(status, Contained):
                     self.contained = status
                 if status is None or isinstance(status, Exited | Refused):

@@ -20,6 +20,7 @@ import trio
 class Plumbing:
     """Our ends of a run's descriptors; whoever takes one closes it."""
 
+    status: socket.socket
     channel: socket.socket
     stdin: int | None
     stdout: int
@@ -27,6 +28,7 @@ class Plumbing:
 
     def close(self) -> None:
         """Close them all: nobody took one."""
+        self.status.close()
         self.channel.close()
         for fd in (self.stdin, self.stdout, self.stderr):
             if fd is not None:
@@ -78,16 +80,8 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
-def lay_status() -> tuple[socket.socket, TheirEnds]:
-    """The line to a warden: our end and its own.  Raises OSError, as `lay`."""
-    status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    return status, TheirEnds((theirs.detach(),))
-
-
 def lay(stdin: bool) -> tuple[Plumbing, TheirEnds]:
     """New descriptors for one run; *stdin*: an open standard input instead of the null device.
-
-    Theirs are the agent's.
 
     Raises:
         OSError: out of descriptors (EMFILE, ENFILE); none is left open.
@@ -98,6 +92,9 @@ def lay(stdin: bool) -> tuple[Plumbing, TheirEnds]:
             for fd in fds:
                 undo.callback(os.close, fd)
 
+        status, their_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        undo.callback(status.close)
+        close_on_failure(status_fd := their_status.detach())
         channel, their_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         undo.callback(channel.close)
         close_on_failure(channel_fd := their_channel.detach())
@@ -112,5 +109,5 @@ def lay(stdin: bool) -> tuple[Plumbing, TheirEnds]:
         stderr, their_stderr = os.pipe()
         close_on_failure(stderr, their_stderr)
         undo.pop_all()
-    theirs = TheirEnds((channel_fd, their_stdin, their_stdout, their_stderr))
-    return Plumbing(channel, our_stdin, stdout, stderr), theirs
+    theirs = TheirEnds((status_fd, channel_fd, their_stdin, their_stdout, their_stderr))
+    return Plumbing(status, channel, our_stdin, stdout, stderr), theirs

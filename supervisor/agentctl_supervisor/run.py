@@ -25,14 +25,7 @@ from agentctl_protocol.records import (
     VerdictRecord,
 )
 from agentctl_protocol.report import Actor, Processes, Report, Survivor
-from agentctl_protocol.spawning import (
-    Contained,
-    Exited,
-    ProcessIdentity,
-    Refused,
-    Running,
-    RunStatus,
-)
+from agentctl_protocol.spawning import Contained, Exited, ProcessIdentity, Refused, Running, Status
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import KILL_AT_ONCE, Containment, Reason, Result
 from agentctl_supervisor.aftermath import Aftermath
@@ -81,7 +74,7 @@ class Run:
         self.spec: Final = spec
         self.id: Final = directory.id
         self.stdin: Final = None if plumbing.stdin is None else standard_input(plumbing.stdin)
-        self.directory: Final = directory
+        self._directory = directory
         self._keepers = keepers
         self._spawner: SpawnerProcess | None = None
         self._callers_error: Exception | None = None
@@ -260,6 +253,11 @@ class Run:
     # --- its life ----------------------------------------------------------
 
     @property
+    def cgroup_fd(self) -> int | None:
+        """The directory of the run's cgroup, if it has one."""
+        return None if self._keepers.cgroup is None else self._keepers.cgroup.fd
+
+    @property
     def warden(self) -> int | None:
         """The pid of the run's warden, once there is one."""
         contained = self._keepers.contained
@@ -298,7 +296,7 @@ class Run:
                     # Who waits for the run does not wait for the disk.
                     await self._log.close_durably()
                     await trio.to_thread.run_sync(self._store_report)
-                    self.directory.unlock()
+                    self._directory.unlock()
                     self._durable.set()
             finally:
                 # Whatever happened, nobody may wait for ever, and the warden sees our end.
@@ -341,7 +339,7 @@ class Run:
                 reason=Reason.SUPERVISOR_EXIT, detail=f"on_output raised {type(error).__name__}"
             )
 
-    def _told(self, status: RunStatus | None) -> None:
+    def _told(self, status: Status | None) -> None:
         match status:
             case Contained():
                 cgroup = self._keepers.cgroup
@@ -409,7 +407,7 @@ class Run:
         self.request_stop(result=result, reason=reason, detail=detail, actor=actor)
 
     def _disk_full(self) -> None:
-        self._watch.reach(Reached(Reason.DISK, f"no room for the log in {self.directory.path}"))
+        self._watch.reach(Reached(Reason.DISK, f"no room for the log in {self._directory.path}"))
 
     def signal(self) -> bool:
         """Fire the run's ``external()`` condition; whether it has one that waits for that."""
@@ -483,7 +481,7 @@ class Run:
         self.aftermath.remove_private()
         # Without room for it, it is made from the log by whoever looks.
         with contextlib.suppress(StateDirectoryError):
-            self.directory.write_report(self.report)
+            self._directory.write_report(self.report)
 
     def _survivors(self) -> list[Survivor]:
         """Who is left: what the warden says and, after a stop or a loss, what we see ourselves."""

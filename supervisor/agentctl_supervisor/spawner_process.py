@@ -13,7 +13,6 @@ import trio
 
 from agentctl_protocol.spawning import Launch, LaunchPacket, SpawnerReady, pack
 from agentctl_supervisor.errors import SpawnError
-from agentctl_supervisor.launch_memfd import memfd_of
 from agentctl_supervisor.spawner_start import READY_WITHIN_S, StartedSpawner, not_ready
 
 _LEAVES_WITHIN_S: Final = 5.0
@@ -65,15 +64,15 @@ class SpawnerProcess:
         Raises:
             SpawnError: it is dead or cannot be reached, or we are out of descriptors.
         """
-        memfd = memfd_of(launch)
+        try:
+            memfd = _sealed(pack(launch))
+        except OSError as error:
+            raise SpawnError(f"cannot start a run: {error.strerror}", "see `ulimit -n`") from None
         try:
             sent = [memfd, *fds, *([] if cgroup_fd is None else [cgroup_fd])]
             packet = pack(
                 LaunchPacket(
-                    run=launch.run,
-                    containment=launch.containment,
-                    cgroup=cgroup_fd is not None,
-                    standby=launch.stands_by,
+                    run=launch.run, containment=launch.containment, cgroup=cgroup_fd is not None
                 )
             )
             async with self._sending:
@@ -128,3 +127,24 @@ class SpawnerProcess:
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(0))
+
+
+def _sealed(data: bytes) -> int:
+    """A memfd that holds *data* and can no longer be changed."""
+    import fcntl
+
+    fd = os.memfd_create("agentctl-launch", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        fcntl.fcntl(
+            fd,
+            fcntl.F_ADD_SEALS,
+            fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE,
+        )
+        os.lseek(fd, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd

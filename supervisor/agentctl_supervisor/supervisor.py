@@ -14,7 +14,7 @@ import trio
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
 from agentctl_protocol.spawning import Launch, ProcessIdentity
-from agentctl_protocol.spec import RunSpec, SpecError
+from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import CONFINED, Containment, Reason, Sandbox
 from agentctl_supervisor.conditions.composition import Condition
 from agentctl_supervisor.conditions.json_form import from_value
@@ -26,18 +26,11 @@ from agentctl_supervisor.errors import (
     SupervisorGoneError,
 )
 from agentctl_supervisor.keepers import Keepers
-from agentctl_supervisor.launch import (
-    launch_of,
-    policy_of,
-    settled,
-    start_of,
-    working_directory,
-)
+from agentctl_supervisor.launch import launch_of, policy_of, settled, start_of
 from agentctl_supervisor.listing import current_report
 from agentctl_supervisor.output_pump import OnOutput
-from agentctl_supervisor.plumbing import TheirEnds, lay, lay_status
+from agentctl_supervisor.plumbing import TheirEnds, lay
 from agentctl_supervisor.policy import private_directories
-from agentctl_supervisor.policy.decision import Policy
 from agentctl_supervisor.policy.import_path import ImportPath
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
@@ -49,13 +42,11 @@ from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.spawner_start import StartedSpawner
 from agentctl_supervisor.spawner_supply import SpawnerSupply
-from agentctl_supervisor.standby import Kind, Standby, Standbys, kind_of
 from agentctl_supervisor.store.estimates import DEFAULT, Estimator
-from agentctl_supervisor.store.run_directory import Home, RunDirectory
+from agentctl_supervisor.store.run_directory import Home
 
 CONTAINMENT_VARIABLE: Final = "AGENTCTL_CONTAINMENT"
 """Forces a containment (``pid-namespace`` or ``subreaper``), for tests of the weaker one."""
-_FIRST_MOMENTS_S: Final = 0.05
 
 
 class Supervisor:
@@ -77,7 +68,6 @@ class Supervisor:
         spawner: StartedSpawner | None = None,
         estimator: Estimator = DEFAULT,
         import_path: ImportPath | None = None,
-        standbys: int = 0,
     ) -> None:
         self.home: Final = home
         self._estimator = estimator
@@ -92,7 +82,6 @@ class Supervisor:
         # Clients are answered until the last run is gone, also while we are cancelled.
         self._serving = trio.CancelScope(shield=True)
         self._own_uids = OwnUids(os.getpid())
-        self.standbys: Final = Standbys(standbys)
         own = identity_of(os.getpid())
         assert own is not None
         self._identity = own
@@ -113,7 +102,6 @@ class Supervisor:
         spawner: StartedSpawner | None = None,
         estimator: Estimator = DEFAULT,
         import_path: ImportPath | None = None,
-        standbys: int = 0,
     ) -> AsyncIterator["Supervisor"]:
         """A supervisor whose runs end with the block.
 
@@ -124,8 +112,6 @@ class Supervisor:
         *estimator*: counts the tokens of model calls that are cut short; `store.estimates`.
         *import_path*: that of the process that a person started, where this is another one:
         no confined run may write there.
-        *standbys*: how many places for runs like the last ones are made in advance, each with
-        two idle processes: a run starts in a third of the time in one that fits.
 
         Leaving the block, an exception in it, and cancelling a scope around it all
         stop the runs (reason ``supervisor_exit``) with their own graces, and wait
@@ -148,7 +134,6 @@ class Supervisor:
                     spawner=spawner,
                     estimator=estimator,
                     import_path=import_path,
-                    standbys=standbys,
                 )
                 nursery.start_soon(supervisor._serve)
                 supervisor._spawners.warm_up()
@@ -207,33 +192,33 @@ class Supervisor:
         directory = self.home.create_run(spec.stored())
         with contextlib.ExitStack() as undo:
             undo.callback(self.home.discard, directory)
+            own_uid = None
+            if os.geteuid() == 0 and spec.sandbox in CONFINED:
+                own_uid = self._own_uids.take()
+                undo.callback(self._own_uids.give_back, own_uid)
             # Now, and not when a spawner is ready: the environment and the directory are ours,
             # and may change meanwhile.
-            kind = kind_of(spec, working_directory(spec))
-            standby = self.standbys.candidate(kind)
-            policy, launch = self._decide(spec, directory, standby, undo)
-            if standby is not None and not standby.fits(launch):
-                self.standbys.give_up(standby)
-                standby = None
-                policy, launch = self._decide(spec, directory, None, undo)
+            policy = policy_of(
+                spec,
+                os.environ,
+                run_directory=os.fspath(directory.path),
+                own_uid=own_uid,
+                path=self._import_path,
+            )
+            launch = launch_of(spec, directory.id, policy, own_uid)
             start = start_of(spec, directory.id, policy)
             if spec.resumes is not None:
                 last, *earlier = self._chain(spec.resumes)
                 start = told_of(start, last, earlier)
-            private_directories.make(policy, launch.host_uid)
+            private_directories.make(policy, own_uid)
             try:
-                plumbing, agents = lay(spec.stdin)
-                undo.callback(agents.close)
-                undo.callback(plumbing.close)
-                wardens = None
-                if standby is None:
-                    status, wardens = lay_status()
-                    undo.callback(wardens.close)
-                    undo.callback(status.close)
+                plumbing, theirs = lay(spec.stdin)
             except OSError as error:
                 raise SpawnError(
                     f"cannot start a run: {error.strerror}", "see `ulimit -n`"
                 ) from None
+            undo.callback(theirs.close)
+            undo.callback(plumbing.close)
             log = RunLog(directory, spec)
             log.estimator = self._estimator
             undo.callback(log.close)
@@ -247,51 +232,20 @@ class Supervisor:
                     private_workspace=bool(policy.workspace and policy.workspace.private),
                 )
             )
-            if standby is None:
-                keepers = Keepers(status, make_run_cgroup(directory.id))
-            else:
-                self.standbys.take(standby)
-                keepers = standby.keepers
             run = Run(
                 spec=spec,
                 directory=directory,
                 log=log,
                 plumbing=plumbing,
-                keepers=keepers,
+                keepers=Keepers(plumbing.status, make_run_cgroup(directory.id)),
                 start=start,
                 condition=condition,
                 on_output=on_output,
             )
             if policy.level is Sandbox.STANDARD:
-                run.aftermath.own_uid = launch.host_uid
+                run.aftermath.own_uid = own_uid
             undo.pop_all()
-        return run, _Prepared(launch, keepers, agents, wardens, kind, standby)
-
-    def _decide(
-        self,
-        spec: RunSpec,
-        directory: RunDirectory,
-        standby: Standby | None,
-        undo: contextlib.ExitStack,
-    ) -> tuple[Policy, Launch]:
-        """What the run of *spec* gets; with the uid of *standby*, or one of its own.
-
-        What it takes for the run is given back by *undo*.
-        """
-        own_uid = None
-        if standby is not None:
-            own_uid = standby.own_uid
-        elif os.geteuid() == 0 and spec.sandbox in CONFINED:
-            own_uid = self._own_uids.take()
-            undo.callback(self._own_uids.give_back, own_uid)
-        policy = policy_of(
-            spec,
-            os.environ,
-            run_directory=os.fspath(directory.path),
-            own_uid=own_uid,
-            path=self._import_path,
-        )
-        return policy, launch_of(spec, directory.id, policy, own_uid)
+        return run, _Prepared(launch, theirs)
 
     def _chain(self, resumes: str) -> list[Report]:
         """The run *resumes*, and those before it whose work it was to go on with."""
@@ -316,44 +270,17 @@ class Supervisor:
         self, run: Run, prepared: "_Prepared", stack: contextlib.ExitStack
     ) -> SpawnerProcess:
         """Have *run* started; *stack* undoes at its end what it was given for its life."""
-        launch, standby = prepared.launch, prepared.standby
-        with contextlib.closing(prepared.agents), contextlib.ExitStack() as closing:
-            if standby is not None:
-                await standby.released.wait()
-                prepared.keepers.begin(launch, prepared.agents.fds)
-                spawner = standby.spawner
-            else:
-                assert prepared.wardens is not None
-                closing.callback(prepared.wardens.close)
-                spawner = await self._spawners.ready()
-                containment = _containment(run.spec, spawner, os.environ.get(CONTAINMENT_VARIABLE))
-                launch = msgspec.structs.replace(launch, containment=containment)
-                if launch.host_uid is None and _wants_uid(launch):
-                    uid = self._own_uids.take()
-                    stack.callback(self._give_back, uid, run)
-                    launch = msgspec.structs.replace(launch, host_uid=uid)
-                fds = (*prepared.wardens.fds, *prepared.agents.fds)
-                await spawner.launch(launch, fds, prepared.keepers.cgroup_fd)
-        if launch.containment is Containment.PID_NAMESPACE and self.standbys.wants(prepared.kind):
-            self._nursery.start_soon(self._stand_by, run, prepared.kind, spawner)
-        return spawner
-
-    async def _stand_by(self, run: Run, kind: Kind, spawner: SpawnerProcess) -> None:
-        """Once *run* is under way, have a place made for another one like it."""
-        report = await run.wait_started()
-        with trio.move_on_after(_FIRST_MOMENTS_S):  # they are the run's: to make one is work
-            await run.wait()
-        # A fresh workspace is the run's own, and so are its directories at standard.
-        if (
-            report.workspace.private
-            or run.spec.sandbox is Sandbox.STANDARD
-            or not self.standbys.wants(kind)
-        ):
-            return
-        with contextlib.suppress(AgentctlError, SpecError, OSError), contextlib.ExitStack() as undo:
-            _, launch = self._decide(run.spec, run.directory, None, undo)
-            if not await self.standbys.make(kind, launch, spawner):
-                undo.pop_all()
+        launch, theirs = prepared.launch, prepared.theirs
+        with contextlib.closing(theirs):
+            spawner = await self._spawners.ready()
+            containment = _containment(run.spec, spawner, os.environ.get(CONTAINMENT_VARIABLE))
+            launch = msgspec.structs.replace(launch, containment=containment)
+            if launch.host_uid is None and _wants_uid(launch):
+                uid = self._own_uids.take()
+                stack.callback(self._give_back, uid, run)
+                launch = msgspec.structs.replace(launch, host_uid=uid)
+            await spawner.launch(launch, theirs.fds, run.cgroup_fd)
+            return spawner
 
     def _give_back(self, uid: int, run: Run) -> None:
         # A survivor keeps it: whoever had it next could be killed by that one.
@@ -383,8 +310,7 @@ class Supervisor:
         scope.cancel()
 
     def _wardens(self) -> set[int]:
-        runs = {pid for run in self._runs.values() if (pid := run.warden) is not None}
-        return runs | self.standbys.wardens()
+        return {pid for run in self._runs.values() if (pid := run.warden) is not None}
 
     # --- its own life ------------------------------------------------------
 
@@ -406,7 +332,6 @@ class Supervisor:
             if not deliver:
                 run.abandon_delivery()
             await run.wait_delivered()
-        await self.standbys.close()
         self._serving.cancel()
         self._control.close()
         await self._spawners.close()
@@ -414,14 +339,10 @@ class Supervisor:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What a run is started with, once a spawner is ready, or in a place that stands by."""
+    """What a run is started with, once a spawner is ready."""
 
     launch: Launch
-    keepers: Keepers
-    agents: TheirEnds
-    wardens: TheirEnds | None
-    kind: Kind
-    standby: Standby | None
+    theirs: TheirEnds
 
 
 _numbers: Final = itertools.count()

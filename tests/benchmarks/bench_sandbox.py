@@ -68,13 +68,6 @@ async def ours(supervisor: Supervisor, level: Sandbox, workspace: str) -> float:
     return (time.perf_counter() - begun) * 1000
 
 
-async def ours_standing_by(supervisor: Supervisor, workspace: str) -> float:
-    """The same at strict, in a place that was made in advance."""
-    with trio.fail_after(10):
-        await supervisor.standbys.wait_for_one()
-    return await ours(supervisor, Sandbox.STRICT, workspace)
-
-
 async def main(rounds: int) -> None:
     """All rounds, then the table."""
     figures: dict[str, list[float]] = {}
@@ -95,14 +88,8 @@ async def main(rounds: int) -> None:
                 )
             )
         home = Home.open({"AGENTCTL_HOME": str(directory / "home")}, create=True)
-        async with (
-            Supervisor.open(home) as supervisor,
-            Supervisor.open(home, standbys=1) as ready,
-        ):
-            await ours(ready, Sandbox.STRICT, str(workspace))
+        async with Supervisor.open(home) as supervisor:
             for _ in range(rounds):
-                taken = await ours_standing_by(ready, str(workspace))
-                figures.setdefault("agentctl strict, standing by", []).append(taken)
                 for level in (Sandbox.STRICT, Sandbox.STANDARD, Sandbox.BASIC):
                     taken = await ours(supervisor, level, str(workspace))
                     figures.setdefault(f"agentctl {level}", []).append(taken)
@@ -115,10 +102,10 @@ async def main(rounds: int) -> None:
         if lock is not None and lock.stdin:
             lock.stdin.close()
     yardstick = figures.get("bwrap", figures["subprocess.run"])
-    print(f"{'/bin/true, start to end':30}{'min':>9}{'median':>9}   median ratio to bwrap")
+    print(f"{'/bin/true, start to end':26}{'min':>9}{'median':>9}   median ratio to bwrap")
     for name, values in figures.items():
         ratio = statistics.median(a / b for a, b in zip(values, yardstick, strict=True))
-        print(f"{name:30}{min(values):9.2f}{statistics.median(values):9.2f}   {ratio:.2f}")
+        print(f"{name:26}{min(values):9.2f}{statistics.median(values):9.2f}   {ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """No run outlives its supervisor, its spawner, its warden or its init, whenever they die."""
 
+import contextlib
 import os
 import random
 import signal
@@ -12,7 +13,7 @@ import pytest
 from agentctl_protocol.vocabulary import Containment
 from agentctl_testkit import HOSTILE_TREES, RollCall, agent_environment, alive, wait_until_gone
 from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_spawner import LaunchedRun, SpawnerStandIn, strike
+from agentctl_testkit_spawner import LaunchedRun, SpawnerStandIn
 
 CONTAINMENTS = [
     pytest.param(Containment.PID_NAMESPACE, marks=needs(Capability.PID_NAMESPACE)),
@@ -38,6 +39,25 @@ def supervisor() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "1000"]) as process:
         yield process
         process.kill()
+
+
+def strike(
+    victim: str,
+    run: LaunchedRun,
+    spawner: SpawnerStandIn,
+    supervisor: subprocess.Popen[bytes],
+) -> None:
+    """SIGKILL one of them."""
+    match victim:
+        case "supervisor":
+            supervisor.kill()
+        case "spawner":
+            spawner.process.kill()
+        case _:
+            run.contained()
+            pidfd = run.pidfds[0 if victim == "warden" else 1]
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("victim", VICTIMS)

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +18,6 @@ from typing import Any, Self
 import msgspec
 
 from agentctl_protocol.spawning import (
-    Begin,
     Contained,
     Exited,
     Launch,
@@ -28,7 +27,6 @@ from agentctl_protocol.spawning import (
     Refused,
     Running,
     SpawnerReady,
-    Standing,
     Status,
     pack,
 )
@@ -45,22 +43,11 @@ class LaunchedRun:
 
     run: str
     status: socket.socket
-    ends: tuple[socket.socket, int] | None = None
+    channel: socket.socket
+    output: int
     packets: list[Status] = field(default_factory=list)
     pidfds: list[int] = field(default_factory=list)
     closed: bool = False
-
-    @property
-    def channel(self) -> socket.socket:
-        """Our end of it."""
-        assert self.ends is not None
-        return self.ends[0]
-
-    @property
-    def output(self) -> int:
-        """Our end of the pipe."""
-        assert self.ends is not None
-        return self.ends[1]
 
     def order(self, order: Order) -> None:
         self.status.send(pack(order))
@@ -125,16 +112,10 @@ class LaunchedRun:
             data += part
         return data
 
-    def close_ends(self) -> None:
-        if self.ends is not None:
-            self.channel.close()
-            os.close(self.output)
-            self.ends = None
-
     def close(self) -> None:
         self.status.close()
-        self.close_ends()
-        for descriptor in self.pidfds:
+        self.channel.close()
+        for descriptor in (self.output, *self.pidfds):
             os.close(descriptor)
         self.pidfds.clear()
 
@@ -211,156 +192,61 @@ class SpawnerStandIn:
     def launch(
         self,
         *argv: str | bytes,
+        env: Mapping[str, str] | None = None,
         containment: Containment = Containment.PID_NAMESPACE,
+        sandbox: Sandbox = Sandbox.BASIC,
         stdin: int | None = None,
         cgroup: int | None = None,
+        cwd: str = "/",
+        target: str = "",
+        deadline_s: float | None = None,
+        sealed: bool = True,
+        host_uid: int | None = None,
+        python: str = "",
+        view: Sequence[Part] = (),
+        network: Network = Network.HOST,
         raw: bytes | None = None,
-        **fields: Any,
     ) -> LaunchedRun:
-        """Ask for a run; output and errors go to one pipe.  *fields*: those of a `Launch`."""
-        launch = _launch(*argv, containment=containment, **fields)
-        status, wardens = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with _AgentsEnds(stdin) as ends, _memfd(pack(launch) if raw is None else raw) as memfd:
-            self._ask(launch, [memfd, wardens.fileno(), *ends.fds], cgroup)
-        wardens.close()
-        launched = LaunchedRun(launch.run, status, (ends.channel, ends.output))
-        self.runs.append(launched)
-        return launched
-
-    def stand_by(self, *, cgroup: int | None = None, **fields: Any) -> "StandingPlace":
-        """Ask for a place that a run may begin in later."""
-        launch = _launch(env=None, **fields)
-        status, wardens = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with _memfd(pack(launch)) as memfd:
-            self._ask(launch, [memfd, wardens.fileno()], cgroup)
-        wardens.close()
-        place = StandingPlace(launch, LaunchedRun(launch.run, status))
-        self.runs.append(place.run)
-        return place
-
-    def _ask(self, launch: Launch, given: list[int], cgroup: int | None) -> None:
-        packet = LaunchPacket(
-            run=launch.run,
-            cgroup=cgroup is not None,
-            containment=launch.containment,
-            standby=launch.stands_by,
+        """Ask for a run; output and errors go to one pipe."""
+        run = f"r-test{os.getpid():x}n{next(_numbers):04d}"
+        launch = Launch(
+            run=run,
+            sandbox=sandbox,
+            containment=containment,
+            argv=tuple(os.fsencode(argument) for argument in argv),
+            env={
+                os.fsencode(name): os.fsencode(value)
+                for name, value in {"PATH": os.defpath, **(env or {})}.items()
+            },
+            cwd=os.fsencode(cwd),
+            target=target,
+            deadline_s=deadline_s,
+            sealed=sealed,
+            host_uid=host_uid,
+            python=os.fsencode(python),
+            view=tuple(view),
+            network=network,
         )
-        given += () if cgroup is None else (cgroup,)
+        memfd = os.memfd_create("launch", os.MFD_CLOEXEC)
+        os.write(memfd, pack(launch) if raw is None else raw)
+        status, wardens = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel, agents = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        output, agents_output = os.pipe2(os.O_CLOEXEC)
+        null = os.open(os.devnull, os.O_RDONLY)
+        given = [
+            *(memfd, wardens.fileno(), agents.fileno()),
+            *(null if stdin is None else stdin, agents_output, agents_output),
+            *(() if cgroup is None else (cgroup,)),
+        ]
+        packet = LaunchPacket(run=run, cgroup=cgroup is not None, containment=containment)
         self.requests.sendmsg(
             [pack(packet)],
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", given))],
         )
-
-
-@dataclass
-class StandingPlace:
-    """A place that the spawner was asked for, and the ``run`` that may begin in it."""
-
-    launch: Launch
-    run: LaunchedRun
-
-    def standing(self) -> Contained:
-        """Return once it stands."""
-        self.run.until(Standing)
-        contained, _ = self.run.packets
-        assert isinstance(contained, Contained)
-        return contained
-
-    def begin(
-        self, *argv: str, stdin: int | None = None, descriptors: int | None = None, **fields: Any
-    ) -> LaunchedRun:
-        """Begin a run in it; *fields*: of its `Launch`, *descriptors*: no more of them."""
-        own = {name: getattr(self.launch, name) for name in ("sandbox", "containment", "host_uid")}
-        own |= {name: getattr(self.launch, name) for name in ("sealed", "view", "network")}
-        launch = _launch(*argv, **{**own, **fields})
-        with _AgentsEnds(stdin) as ends, _memfd(pack(launch)) as memfd:
-            fds = array.array("i", [memfd, *ends.fds][:descriptors])
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)
-            self.run.status.sendmsg([pack(Begin())], [rights])
-        self.run.run = launch.run
-        self.run.close_ends()
-        self.run.ends = (ends.channel, ends.output)
-        return self.run
-
-
-class _AgentsEnds:
-    """Channel, stdin and one pipe for stdout and stderr; the agent's ends are closed at the end."""
-
-    def __init__(self, stdin: int | None) -> None:
-        self.channel, self._agents = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.output, self._theirs = os.pipe2(os.O_CLOEXEC)
-        self._null = os.open(os.devnull, os.O_RDONLY)
-        stdin = self._null if stdin is None else stdin
-        self.fds = (self._agents.fileno(), stdin, self._theirs, self._theirs)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._agents.close()
-        os.close(self._theirs)
-        os.close(self._null)
-
-
-@contextlib.contextmanager
-def _memfd(data: bytes) -> Iterator[int]:
-    memfd = os.memfd_create("launch", os.MFD_CLOEXEC)
-    try:
-        os.write(memfd, data)
-        yield memfd
-    finally:
-        os.close(memfd)
-
-
-def _launch(
-    *argv: str | bytes,
-    env: Mapping[str, str] | None = None,
-    containment: Containment = Containment.PID_NAMESPACE,
-    sandbox: Sandbox = Sandbox.BASIC,
-    cwd: str = "/",
-    target: str = "",
-    deadline_s: float | None = None,
-    sealed: bool = True,
-    host_uid: int | None = None,
-    python: str = "",
-    view: Sequence[Part] = (),
-    network: Network = Network.HOST,
-) -> Launch:
-    return Launch(
-        run=f"r-test{os.getpid():x}n{next(_numbers):04d}",
-        sandbox=sandbox,
-        containment=containment,
-        argv=tuple(os.fsencode(argument) for argument in argv),
-        env={
-            os.fsencode(name): os.fsencode(value)
-            for name, value in {"PATH": os.defpath, **(env or {})}.items()
-        },
-        cwd=os.fsencode(cwd),
-        target=target,
-        deadline_s=deadline_s,
-        sealed=sealed,
-        host_uid=host_uid,
-        python=os.fsencode(python),
-        view=tuple(view),
-        network=network,
-    )
-
-
-def strike(
-    victim: str,
-    run: LaunchedRun,
-    spawner: SpawnerStandIn,
-    supervisor: "subprocess.Popen[bytes]",
-) -> None:
-    """SIGKILL the "supervisor", the "spawner", the "warden" or the "root" of its tree."""
-    match victim:
-        case "supervisor":
-            supervisor.kill()
-        case "spawner":
-            spawner.process.kill()
-        case _:
-            if not run.pidfds:
-                run.contained()
-            pidfd = run.pidfds[0 if victim == "warden" else 1]
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        for socket_end in (wardens, agents):
+            socket_end.close()
+        for descriptor in (memfd, agents_output, null):
+            os.close(descriptor)
+        launched = LaunchedRun(run, status, channel, output)
+        self.runs.append(launched)
+        return launched

@@ -4,13 +4,13 @@ import errno
 import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
 
 from agentctl_child import agent
 from agentctl_child.keepers import process_title
 from agentctl_child.keepers.confinement import Confinement
 from agentctl_child.keepers.failpoints import reach
-from agentctl_child.keepers.launch_request import AgentDescriptors
 from agentctl_child.keepers.refusal import (
     CannotStartError,
     refused_by_system,
@@ -36,30 +36,38 @@ _T = TypeVar("_T")
 _GO_ON: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 
 
+@dataclass(frozen=True)
+class AgentDescriptors:
+    """What the agent is given, and ``report``: its line to the warden until it has started.
+
+    A SEQPACKET socket.  Either one Refused comes through it, or one Running and then EOF:
+    exec succeeded, or the agent's function is about to be called.
+    """
+
+    stdin: int
+    stdout: int
+    stderr: int
+    channel: int
+    report: int
+
+
 def become_agent(
     launch: Launch,
     given: AgentDescriptors,
-    report: int,
     confinement: Confinement,
     *,
     confined: tuple[str, ...] | None = None,
 ) -> NoReturn:
     """Turn this forked process into the agent.  Never returns, never raises.
 
-    ``report``: its line to the warden until it has started, a SEQPACKET socket.  Either one
-    Refused comes through it, or one Running and then EOF: exec succeeded, or the agent's
-    function is about to be called.
     ``confined``: the layers, if its parent has confined itself and so this process too.
     """
+    report = given.report
     try:
         os.setsid()
-        report = _arrange_descriptors(given, report)
+        report = _arrange_descriptors(given)
         reach("agent:descriptors")
-        if confined is None:
-            layers = confinement.apply()
-            enter_working_directory(launch)
-        else:
-            layers = confined
+        layers = confine(launch, confinement) if confined is None else confined
         reach("agent:confined")
         env = _environment(launch)
         _send(report, pack(Running(layers=layers)))
@@ -75,9 +83,7 @@ def become_agent(
     os._exit(_NOT_STARTED)
 
 
-def spawn_agent(
-    launch: Launch, given: AgentDescriptors, report: int, layers: tuple[str, ...]
-) -> int:
+def spawn_agent(launch: Launch, given: AgentDescriptors, layers: tuple[str, ...]) -> int:
     """Start the agent's program from a process that is confined already; return its pid.
 
     posix_spawn shares our memory until the exec and so spares the third fork of a run,
@@ -101,16 +107,24 @@ def spawn_agent(
         )
 
     pid = _first_executable(argv, env, spawn)
-    _send(report, pack(Running(layers=layers)))
+    _send(given.report, pack(Running(layers=layers)))
     return pid
 
 
-def enter_working_directory(launch: Launch) -> None:
-    """As the run's own user: what root may enter, the agent may not.  Raises CannotStartError."""
+def confine(
+    launch: Launch, confinement: Confinement, cgroup: bytes | None = None
+) -> tuple[str, ...]:
+    """Confine this process and enter the working directory.  Raises CannotStartError, OSError.
+
+    ``cgroup``: as in `layers.Tried`.
+    """
+    layers = confinement.apply(cgroup)
+    # As the run's own user: what root may enter, the agent may not.
     try:
         os.chdir(launch.cwd)
     except OSError as error:
         raise refused_working_directory(launch.cwd, error) from None
+    return layers
 
 
 def _explain(error: BaseException) -> Refused:
@@ -131,14 +145,14 @@ def _command(launch: Launch) -> tuple[bytes, ...]:
     return (launch.python, b"-I", b"-c", agent.BOOTSTRAP.encode())
 
 
-def _arrange_descriptors(given: AgentDescriptors, report: int) -> int:
+def _arrange_descriptors(given: AgentDescriptors) -> int:
     descriptors.place(
         {
             0: given.stdin,
             1: given.stdout,
             2: given.stderr,
             CHANNEL_FD: given.channel,
-            _REPORT_FD: report,
+            _REPORT_FD: given.report,
         }
     )
     os.set_inheritable(_REPORT_FD, False)

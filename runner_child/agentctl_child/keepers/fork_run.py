@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from agentctl_child.keepers.agent_process import become_agent
+from agentctl_child.keepers.agent_process import AgentDescriptors, become_agent
 from agentctl_child.keepers.confinement import Confinement, Seal, seal_against
 from agentctl_child.keepers.death_chain import DeathChain
 from agentctl_child.keepers.enclosure import enclosure_for, facts_of, namespaces_of
@@ -60,6 +60,13 @@ def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: in
     no process then.
     """
     report, agents_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    agents = AgentDescriptors(
+        stdin=given.stdin,
+        stdout=given.stdout,
+        stderr=given.stderr,
+        channel=given.channel,
+        report=agents_report.fileno(),
+    )
     deadline = None
     if launch.deadline_s is not None:
         deadline = time.monotonic() + launch.deadline_s + DEADLINE_SLACK_S
@@ -68,20 +75,14 @@ def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: in
     tree: Tree
     if launch.containment is Containment.PID_NAMESPACE:
         tree = _fork_init(
-            launch,
-            given,
-            agents_report.fileno(),
-            keepers,
-            own_pidfd=own_pidfd,
-            deadline=deadline,
+            launch, agents, given.cgroup, keepers, own_pidfd=own_pidfd, deadline=deadline
         )
     else:
-        tree = _fork_agent(launch, given, agents_report.fileno(), keepers)
+        tree = _fork_agent(launch, agents, given.cgroup, keepers)
     agents_report.close()
-    os.close(given.launch)
-    if given.agents is not None:
-        # The channel and the pipes must end with the agent, not with us.
-        given.agents.close()
+    # The channel and the pipes must end with the agent, not with us.
+    for descriptor in (given.launch, given.channel, given.stdin, given.stdout, given.stderr):
+        os.close(descriptor)
     return ForkedRun(tree, report, deadline)
 
 
@@ -102,8 +103,8 @@ def _require(launch: Launch) -> None:
 
 def _fork_init(
     launch: Launch,
-    given: Descriptors,
-    report: int,
+    agents: AgentDescriptors,
+    cgroup: int | None,
     keepers: Keepers,
     *,
     own_pidfd: int,
@@ -118,8 +119,7 @@ def _fork_init(
     confinement = _confinement(launch, keepers, process_limit=_limit_in_a_namespace(launch))
     task = InitTask(
         launch=launch,
-        given=given.agents,
-        report=report,
+        given=agents,
         confinement=confinement,
         enclosure=enclosure_for(launch, confinement.facts),
         words=inits_words,
@@ -127,18 +127,18 @@ def _fork_init(
         deadline=None if deadline is None else deadline + DEADLINE_SLACK_S,
     )
     try:
-        pid, pidfd = clone.fork(namespaces_of(launch.sandbox, confinement.facts), given.cgroup)
+        pid, pidfd = clone.fork(namespaces_of(launch.sandbox, confinement.facts), cgroup)
     except OSError as error:
         raise refused_step("namespaces", launch.sandbox, error) from None
     if pid == 0:
         run_init(task)
     inits_words.close()
-    return NamespaceTree(pid, pidfd, words, given.cgroup)
+    return NamespaceTree(pid, pidfd, words, cgroup)
 
 
-def _fork_agent(launch: Launch, given: Descriptors, report: int, keepers: Keepers) -> SweptTree:
-    if given.agents is None:
-        raise CannotStartError("system", "without namespaces there is no place that could stand by")
+def _fork_agent(
+    launch: Launch, agents: AgentDescriptors, cgroup: int | None, keepers: Keepers
+) -> SweptTree:
     # All of this before the fork: an orphan born before it would not come to us.
     prctl.become_subreaper()
     children = signals.open_signalfd([signal.SIGCHLD])
@@ -150,12 +150,12 @@ def _fork_agent(launch: Launch, given: Descriptors, report: int, keepers: Keeper
         seal=_seal(launch, keepers),
     )
     try:
-        pid, pidfd = clone.fork(0, given.cgroup)
+        pid, pidfd = clone.fork(0, cgroup)
     except OSError as error:
         raise refused_by_system("the run cannot be forked", error) from None
     if pid == 0:
-        become_agent(launch, given.agents, report, confinement)
-    return SweptTree(pid, pidfd, children, given.cgroup)
+        become_agent(launch, agents, confinement)
+    return SweptTree(pid, pidfd, children, cgroup)
 
 
 def _confinement(

@@ -7,46 +7,38 @@ signalled by could come from inside.
 """
 
 import contextlib
-import dataclasses
 import os
 import select
 import signal
 import socket
 import time
+from dataclasses import dataclass
 from typing import NoReturn
 
 import msgspec
 
 from agentctl_child.keepers import process_title
 from agentctl_child.keepers.agent_process import (
+    AgentDescriptors,
     become_agent,
-    enter_working_directory,
+    confine,
     spawn_agent,
 )
 from agentctl_child.keepers.confinement import Confinement
 from agentctl_child.keepers.death_chain import DeathChain, poll_ms
 from agentctl_child.keepers.enclosure import Enclosure
 from agentctl_child.keepers.failpoints import reach
-from agentctl_child.keepers.launch_request import (
-    AgentDescriptors,
-    BadLaunchError,
-    begun,
-    read_launch,
-    receive_packet,
-)
 from agentctl_child.keepers.layers import unified_cgroup
 from agentctl_child.keepers.reaping import Reaper
 from agentctl_child.keepers.refusal import CannotStartError, refused_by_system
 from agentctl_child.keepers.sweep import living
 from agentctl_child.sandbox import descriptors, injected_failures, namespaces, prctl, signals
 from agentctl_protocol.spawning import (
-    Begin,
     Deadline,
     InitReady,
     Kill,
     Launch,
     Order,
-    Standing,
     Terminate,
     pack,
 )
@@ -55,17 +47,15 @@ _PACKET_BYTES = 4096
 _decode_order = msgspec.msgpack.Decoder(Order).decode
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class InitTask:
     """All that init needs, inherited from the warden over the clone.
 
-    ``given``: None where the run comes later.  ``report``: as in `become_agent`.
     ``deadline`` is on the monotonic clock.
     """
 
     launch: Launch
-    given: AgentDescriptors | None
-    report: int
+    given: AgentDescriptors
     confinement: Confinement
     enclosure: Enclosure
     words: socket.socket
@@ -106,18 +96,14 @@ class _Init:
         self.children = signals.open_signalfd([signal.SIGCHLD])
 
     def run(self) -> NoReturn:
-        task = self.task
-        agents = () if task.given is None else dataclasses.astuple(task.given)
-        self._close_all_but(task.report, *agents)
+        task, given = self.task, self.task.given
+        self._close_all_but(given.stdin, given.stdout, given.stderr, given.channel, given.report)
         reach("init:started")
         _say(task.words, pack(InitReady(namespace=namespaces.inode("pid"))))
         process_title.set_title("agentctl-init", f"agentctl init {task.launch.run}")
         layers = self._set_up()
         reach("init:confined")
-        launch, given = task.launch, task.given
-        if given is None:
-            launch, given = self._stand_by()
-        agent = self._start_agent(launch, given, layers)
+        agent = self._start_agent(layers)
         reach("init:forked")
         self._look_after(Reaper(agent, _others))
 
@@ -129,45 +115,20 @@ class _Init:
         reach("init:mounted")
         # Init needs no more power than its agent, and shares its fate.  What keeps the
         # agent's hands off it is that it is not dumpable.
-        layers = task.confinement.apply(cgroup)
+        layers = confine(task.launch, task.confinement, cgroup)
         prctl.set_dumpable(False)
         # Changing the uid has cleared it.
         task.chain.arm()
         return layers
 
-    def _stand_by(self) -> tuple[Launch, AgentDescriptors]:
-        """Wait for the run that this place is for.  Raises CannotStartError."""
-        words = self.task.words
-        _say(words, pack(Standing()))
-        poll = select.poll()
-        for descriptor in (words.fileno(), *self.task.chain):
-            poll.register(descriptor, select.POLLIN)
-        while True:
-            if {descriptor for descriptor, _ in poll.poll()}.intersection(self.task.chain):
-                os._exit(0)
-            data, received = receive_packet(words)
-            order = _decode_order(data) if data else Kill()
-            if isinstance(order, Begin):
-                break
-            self._obey(order)
-        try:
-            memfd, given = begun(received)
-            launch = read_launch(memfd)
-        except BadLaunchError as error:
-            raise CannotStartError("system", f"the launch cannot be used: {error}") from None
-        os.close(memfd)
-        process_title.set_title("agentctl-init", f"agentctl init {launch.run}")
-        return launch, given
-
-    def _start_agent(self, launch: Launch, given: AgentDescriptors, layers: tuple[str, ...]) -> int:
+    def _start_agent(self, layers: tuple[str, ...]) -> int:
         task = self.task
-        enter_working_directory(launch)
-        if launch.argv or launch.python:
-            pid = spawn_agent(launch, given, task.report, layers)
+        if task.launch.argv or task.launch.python:
+            pid = spawn_agent(task.launch, task.given, layers)
         else:
             pid = os.fork()
             if pid == 0:
-                become_agent(launch, given, task.report, task.confinement, confined=layers)
+                become_agent(task.launch, task.given, task.confinement, confined=layers)
         # The channel and the pipes must end with the agent and not with us.
         self._close_all_but()
         return pid
@@ -189,9 +150,7 @@ class _Init:
             if ready.intersection(self.task.chain) or self._is_late():
                 os._exit(0)
             if words.fileno() in ready:
-                data = words.recv(_PACKET_BYTES)
-                # Without any: the warden is gone.
-                self._obey(_decode_order(data) if data else Kill())
+                self._obey()
             if self.children in ready:
                 signals.read_signalfd(self.children)
                 more = True
@@ -206,8 +165,11 @@ class _Init:
         """The second dead-man timer: it counts if the warden has been stopped."""
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def _obey(self, order: Order) -> None:
-        match order:
+    def _obey(self) -> None:
+        data = self.task.words.recv(_PACKET_BYTES)
+        if not data:  # the warden is gone
+            os._exit(0)
+        match _decode_order(data):
             case Terminate():
                 # All but ourselves; a stopped process answers only after the SIGCONT.
                 for number in (signal.SIGTERM, signal.SIGCONT):

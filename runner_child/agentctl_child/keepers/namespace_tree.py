@@ -3,7 +3,6 @@
 import contextlib
 import os
 import socket
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -12,7 +11,6 @@ from agentctl_child.keepers.tree import Remains
 from agentctl_child.sandbox import pidfd
 from agentctl_child.sandbox.cgroup import kill_cgroup
 from agentctl_protocol.spawning import (
-    Begin,
     Deadline,
     FromInit,
     InitReady,
@@ -87,11 +85,6 @@ class NamespaceTree:
     def shorten(self, after_s: float) -> None:
         """Set init's own timer."""
         self._order(Deadline(after_s=after_s))
-
-    def begin(self, memfd: int, agents: Sequence[int]) -> None:
-        """Hand init the run that it stands by for."""
-        with contextlib.suppress(OSError):  # it is gone, as its end will tell
-            socket.send_fds(self._words, [pack(Begin())], [memfd, *agents], socket.MSG_DONTWAIT)
 
     def _order(self, order: Order) -> None:
         with contextlib.suppress(OSError):

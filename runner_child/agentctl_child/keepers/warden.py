@@ -24,21 +24,12 @@ from agentctl_child.keepers import process_title
 from agentctl_child.keepers.death_chain import DeathChain, poll_ms
 from agentctl_child.keepers.failpoints import reach
 from agentctl_child.keepers.fork_run import DEADLINE_SLACK_S, ForkedRun, Keepers, fork_run
-from agentctl_child.keepers.launch_request import (
-    BadLaunchError,
-    Descriptors,
-    close_all,
-    read_launch,
-    receive_packet,
-)
-from agentctl_child.keepers.namespace_tree import NamespaceTree
+from agentctl_child.keepers.launch_request import BadLaunchError, Descriptors, read_launch
 from agentctl_child.keepers.refusal import CannotStartError, refused_by_system
-from agentctl_child.keepers.standby import Standby
 from agentctl_child.keepers.tree import Remains, Tree
 from agentctl_child.sandbox import pidfd, signals
 from agentctl_protocol.spawning import (
     AgentExited,
-    Begin,
     Contained,
     Deadline,
     Exited,
@@ -49,7 +40,6 @@ from agentctl_protocol.spawning import (
     Order,
     Refused,
     Running,
-    Standing,
     Status,
     Terminate,
     pack,
@@ -74,10 +64,7 @@ def run_warden(given: Descriptors, run: str, keepers: Keepers, chain: DeathChain
         launch = _read(given)
         forked = fork_run(launch, given, keepers, own_pidfd)
         reach("warden:cloned")
-        standby = None
-        if isinstance(forked.tree, NamespaceTree) and launch.stands_by:
-            standby = Standby(launch, forked.tree, given.cgroup)
-        last = _Warden(forked, status, chain, own_pidfd, standby).run()
+        last = _Warden(forked, status, chain, own_pidfd).run()
     except CannotStartError as error:
         last = error.packet()
     except OSError as error:
@@ -93,7 +80,7 @@ def run_warden(given: Descriptors, run: str, keepers: Keepers, chain: DeathChain
 
 def _read(given: Descriptors) -> Launch:
     try:
-        launch = read_launch(given.launch, stands_by=given.agents is None)
+        launch = read_launch(given.launch)
     except BadLaunchError as error:
         raise CannotStartError("system", f"the launch cannot be used: {error}") from None
     reach("warden:decoded")
@@ -137,12 +124,7 @@ class _Timer:
 
 class _Warden:
     def __init__(
-        self,
-        forked: ForkedRun,
-        status: socket.socket,
-        chain: DeathChain,
-        own_pidfd: int,
-        standby: Standby | None,
+        self, forked: ForkedRun, status: socket.socket, chain: DeathChain, own_pidfd: int
     ) -> None:
         self.tree: Tree = forked.tree
         self.timer = _Timer(forked.deadline)
@@ -151,7 +133,6 @@ class _Warden:
         self.own_pidfd = own_pidfd
         self.orders = signals.open_signalfd([signal.SIGUSR1, signal.SIGUSR2])
         self.report: socket.socket | None = forked.report
-        self.standby = standby
         self.running: Running | None = None
         self.refused: Refused | None = None
         self.agent_end = AgentExited()
@@ -175,8 +156,6 @@ class _Warden:
             poll.register(descriptor, select.POLLIN)
         if self.report is not None:
             poll.register(self.report.fileno(), select.POLLIN)
-        if self.standby is not None:
-            poll.register(self.standby.mounts, select.POLLPRI)
         return {descriptor for descriptor, _ in poll.poll(self.timer.left_ms)}
 
     # --- what the run says ------------------------------------------------
@@ -196,8 +175,6 @@ class _Warden:
                     self.refused = packet
             case AgentExited():
                 self.agent_end = packet
-            case Standing():
-                _say(self.status, packet)
             case Running():
                 pass
 
@@ -254,33 +231,11 @@ class _Warden:
                 yield Kill()
         if self.status.fileno() in ready:
             try:
-                data, received = receive_packet(self.status, _PACKET_BYTES)
+                data = self.status.recv(_PACKET_BYTES)
             except ConnectionError:
-                data, received = b"", []
-            # Without any, the supervisor closed its end: it wants no more of this run.
-            order = _decode_order(data) if data else Kill()
-            if isinstance(order, Begin):
-                self._begin(received)
-            else:
-                yield order
-        # After the status: a run that has come is none that nobody asked for.
-        if self.standby is not None and self.standby.mounts in ready:
-            yield Kill()
-
-    def _begin(self, received: list[int]) -> None:
-        if self.standby is None:
-            close_all(received)
-            return
-        try:
-            launch = self.standby.begin(received)
-        except BadLaunchError as error:
-            self.refused = Refused("system", f"the launch cannot be used: {error}")
-            self.killed = True
-            return
-        self.standby = None
-        process_title.set_title("agentctl-warden", f"agentctl warden {launch.run}")
-        if launch.deadline_s is not None:
-            self._execute(Deadline(after_s=launch.deadline_s))
+                data = b""
+            # The supervisor closed its end: it wants no more of this run.
+            yield _decode_order(data) if data else Kill()
 
     def _execute(self, order: Order) -> None:
         match order:
@@ -288,8 +243,6 @@ class _Warden:
                 self.tree.terminate()
             case Kill():
                 self.killed = True
-            case Begin():
-                pass
             case Deadline(after_s=after_s):
                 self.timer.shorten(time.monotonic() + after_s + DEADLINE_SLACK_S)
                 self.tree.shorten(after_s + 2 * DEADLINE_SLACK_S)
@@ -299,8 +252,6 @@ class _Warden:
     def _conclude(self) -> Exited | Refused:
         self.tree.kill()
         remains = self.tree.collect()
-        if self.standby is not None:
-            self.standby.remove_cgroup()
         self._hear_tree()
         self._hear_report()
         empty = not remains.survivors and remains.blocked_by is None
