@@ -7,7 +7,7 @@ from typing import Final
 from agentctl_protocol.records import End, Record
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.listing import current_report
-from agentctl_supervisor.signal_wakeup import SignalWakeup
+from agentctl_supervisor.signal_wakeup import poll
 from agentctl_supervisor.store.log_follower import LogFollower
 from agentctl_supervisor.store.log_reader import BEGINNING, LogEnd
 from agentctl_supervisor.store.log_watch import LogWatch
@@ -56,15 +56,14 @@ class Following:
                 f"cannot follow {self._directory.id}: {error.strerror}",
                 "see fs.inotify.max_user_instances; without -f it prints what there is",
             ) from None
-        with watch, SignalWakeup() as wakeup:
-            yield from self._follow_by(watch, wakeup)
+        with watch:
+            yield from self._follow_by(watch)
 
-    def _follow_by(self, watch: LogWatch, wakeup: SignalWakeup) -> Iterator[Record]:
+    def _follow_by(self, watch: LogWatch) -> Iterator[Record]:
         end = RunEnd(self._directory)
-        poll = select.poll()
-        poll.register(watch, select.POLLIN)
-        poll.register(end, select.POLLIN)
-        poll.register(wakeup, select.POLLIN)
+        changes = select.poll()
+        changes.register(watch, select.POLLIN)
+        changes.register(end, select.POLLIN)
         over = False
         # Reading comes after the watch: what is appended in between is not missed.
         while True:
@@ -72,9 +71,8 @@ class Following:
             if self._ended or over:
                 return
             self._pause()
-            ready = {fd for fd, _ in poll.poll()}
+            ready = {fd for fd, _ in poll(changes)}
             watch.clear()
-            wakeup.clear()
             if end.fileno() in ready:
                 # Nobody holds it: its end is written by now, or we write it.
                 current_report(self._directory)

@@ -5,49 +5,46 @@ comes after the last of them and before the system call interrupts nothing, and 
 forgotten until the next one.
 """
 
+import contextlib
 import os
+import select
 import signal
 import threading
-from typing import Self
+from typing import Final
+
+_LONGEST_S: Final = 86_400.0
+"""poll(2) takes at most 24 days."""
 
 
-class SignalWakeup:
-    """Readable, as a descriptor, after each signal for which Python has a handler.
+def poll(source: select.poll, timeout_s: float | None = None) -> list[tuple[int, int]]:
+    """What of *source* is ready; nothing after *timeout_s*, at the latest after a day, or a signal.
 
-    A context manager.  Outside the main thread, which is the only one that handlers run in,
-    and where somebody's event loop has the wakeup descriptor (signal.set_wakeup_fd), it never
-    becomes readable.
+    In the main thread a signal that has a handler ends the wait whenever it came.  Elsewhere,
+    where no handlers run, and where somebody's event loop has the wakeup descriptor
+    (signal.set_wakeup_fd), it is as poll(2) is.
     """
-
-    def __init__(self) -> None:
-        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._armed = False
-
-    def __repr__(self) -> str:
-        return f"<SignalWakeup {self._read}{'' if self._armed else ', not in force'}>"
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-            if before == -1:
-                self._armed = True
-            else:
-                signal.set_wakeup_fd(before)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._armed:
-            signal.set_wakeup_fd(-1)
-        os.close(self._read)
-        os.close(self._write)
-
-    def fileno(self) -> int:
-        """The descriptor to be polled."""
-        return self._read
-
-    def clear(self) -> None:
-        """Forget the signals so far; their handlers have run before this does."""
+    timeout_ms = None if timeout_s is None else min(max(timeout_s, 0.0), _LONGEST_S) * 1000
+    if threading.current_thread() is not threading.main_thread():
+        return source.poll(timeout_ms)
+    read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        theirs = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        if theirs != -1:
+            _give_back(theirs, read)
+            return source.poll(timeout_ms)
         try:
-            os.read(self._read, 1 << 16)
-        except BlockingIOError:
-            pass
+            source.register(read, select.POLLIN)
+            return [one for one in source.poll(timeout_ms) if one[0] != read]
+        finally:
+            signal.set_wakeup_fd(-1)
+            source.unregister(read)
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def _give_back(theirs: int, read: int) -> None:
+    """Let them have their descriptor again, and the signals that have come meanwhile."""
+    signal.set_wakeup_fd(theirs)
+    with contextlib.suppress(BlockingIOError):
+        os.write(theirs, os.read(read, 4096))

@@ -83,7 +83,8 @@ class Supervisor:
         self._serving = trio.CancelScope(shield=True)
         self._own_uids = OwnUids(os.getpid())
         own = identity_of(os.getpid())
-        assert own is not None
+        if own is None:
+            raise SpawnError("/proc is not mounted here", "mount -t proc proc /proc")
         self._identity = own
         self._control = ControlServer(
             home.socket_path(_socket_name(own)), self._runs.get, self.live_runs

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from agentctl_protocol.report import Report
 from agentctl_supervisor.listing import current_report
-from agentctl_supervisor.signal_wakeup import SignalWakeup
+from agentctl_supervisor.signal_wakeup import poll
 from agentctl_supervisor.store.run_directory import RunDirectory
 from agentctl_supervisor.store.run_end import RunEnd
 
@@ -21,24 +21,19 @@ def ends(directories: Sequence[RunDirectory], timeout_s: float | None) -> Iterat
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     waiting: dict[int, RunDirectory] = {}
-    poll = select.poll()
-    with SignalWakeup() as wakeup:
-        poll.register(wakeup, select.POLLIN)
-        for directory in directories:
-            report = current_report(directory)
-            if report.finished:
-                yield report
-                continue
-            end = RunEnd(directory).fileno()
-            waiting[end] = directory
-            poll.register(end, select.POLLIN)
-        while waiting:
-            left_s = None if deadline is None else max(deadline - time.monotonic(), 0)
-            ready = poll.poll(None if left_s is None else left_s * 1000)
-            if not ready:
-                return
-            wakeup.clear()
-            for fd, _ in ready:
-                if fd in waiting:
-                    poll.unregister(fd)
-                    yield current_report(waiting.pop(fd))
+    ready = select.poll()
+    for directory in directories:
+        report = current_report(directory)
+        if report.finished:
+            yield report
+            continue
+        end = RunEnd(directory).fileno()
+        waiting[end] = directory
+        ready.register(end, select.POLLIN)
+    while waiting:
+        left_s = None if deadline is None else deadline - time.monotonic()
+        for fd, _ in poll(ready, left_s):
+            ready.unregister(fd)
+            yield current_report(waiting.pop(fd))
+        if left_s is not None and left_s <= 0:
+            return

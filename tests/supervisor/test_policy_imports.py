@@ -5,6 +5,7 @@ import site
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -413,3 +414,23 @@ for package in ("agentctl_protocol", "agentctl_child", "agentctl_supervisor"):
 import asyncio, trio
 print(*sorted({name.partition(".")[0] for name in tried}))
 """
+
+
+def test_what_a_module_is_linked_to_is_no_runs_to_write(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a development install in strict mode lays it out: a link for each file, deep down."""
+    (workspace / "src").mkdir()
+    (workspace / "src" / "part.py").touch()
+    package = workspace.parent / "installed" / "linked_package" / "inner"
+    package.mkdir(parents=True)
+    (package / "part.py").symlink_to(workspace / "src" / "part.py")
+    module = ModuleType("linked_package.inner.part")
+    module.__spec__ = spec_from_file_location(module.__name__, package / "part.py")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    found = reserved((), import_path({}, "/"), (), ALONE)
+    assert (
+        "linked_package.inner.part is a link to it"
+        in found.why_not(str(workspace / "src" / "part.py")).why
+    )
+    assert str(workspace / "src" / "part.py") in found.around([str(workspace)])

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.spec import SpecError
+from agentctl_supervisor.policy import other_names
+from agentctl_supervisor.policy.links import is_beneath
 from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.places import Places, refuse_broad
 from agentctl_supervisor.policy.reserved import Reserved
@@ -15,18 +17,37 @@ from agentctl_supervisor.processes.mountinfo import Mount, mounts, table
 _ADA = "/home/ada"
 
 
+_ROWS = (
+    ("8:1", "/", "/"),
+    ("8:2", "/home", "/home"),
+    ("8:2", "/www", "/srv"),
+    ("8:2", "/www/a", "/mnt"),
+    ("8:2", "/", "/data"),
+)
+
+
 def _table(*rows: tuple[str, str, str]) -> list[Mount]:
-    return [Mount(device.encode(), root, point, b"ext4") for device, root, point in rows]
+    return [
+        Mount(number, device.encode(), root, point, "ext4")
+        for number, (device, root, point) in enumerate(rows, 1)
+    ]
 
 
 @pytest.fixture
-def all_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is compared is the same file: what is tested is which names are thought of."""
+def imagined(monkeypatch: pytest.MonkeyPatch) -> OtherNames:
+    """The names by `_ROWS`; whatever is compared is the same file."""
     found = os.stat("/")
+    table = _table(*_ROWS)
+
+    def mount_of(path: str) -> int:
+        above = [mount for mount in table if is_beneath(path, mount.point)]
+        return max(above, key=lambda mount: len(mount.point)).number
+
     monkeypatch.setattr(os, "lstat", lambda _: found)
+    monkeypatch.setattr(other_names, "mount_of", mount_of)
+    return OtherNames(table)
 
 
-@pytest.mark.usefixtures("all_is_one")
 @pytest.mark.parametrize(
     ("path", "names"),
     [
@@ -39,23 +60,23 @@ def all_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_is_mounted_twice_has_the_name_of_each_place(
-    path: str, names: tuple[str, ...]
+    imagined: OtherNames, path: str, names: tuple[str, ...]
 ) -> None:
     """Also where one of them shows a part of what the other shows."""
-    found = OtherNames(
-        _table(
-            ("8:1", "/", "/"),
-            ("8:2", "/home", "/home"),
-            ("8:2", "/www", "/srv"),
-            ("8:2", "/www/a", "/mnt"),
-            ("8:2", "/", "/data"),
-        )
-    ).of(path)
-    assert sorted(found) == sorted(names)
+    assert sorted(imagined.of(path)) == sorted(names)
+    within = tuple(name for name in names if name.startswith("/data/"))
+    assert imagined.of(path, ("/data",)) == within
+
+
+def test_what_is_mounted_inside_is_known_by_its_other_names(imagined: OtherNames) -> None:
+    """Of file systems that are shown twice; whoever gives away a directory gives those away."""
+    assert imagined.mounted_in("/") == ("/home", "/srv", "/mnt", "/data")
+    assert imagined.mounted_in("/srv") == ()
+    assert sorted(imagined.of("/mnt")) == ["/data/www/a", "/srv/a"]
 
 
 def test_what_is_covered_by_another_mount_is_no_other_name(tmp_path: Path) -> None:
-    """The kernel is asked whether both are one."""
+    """The kernel is asked whose mount it is, and whether both are one."""
     one, other = tmp_path / "one", tmp_path / "other"
     one.mkdir()
     other.mkdir()
@@ -73,6 +94,13 @@ def test_subvolumes_beside_each_other_are_no_reason_to_look(
     assert (names.of("/home/ada"), names.of("/etc/hosts")) == ((), ())
 
 
+def test_any_name_of_a_mount_point_can_be_read() -> None:
+    """The kernel escapes blanks and line ends, and no carriage return."""
+    line = b"36 35 98:0 /a\\040b /m/a\rb\\012c\\134d rw,noatime shared:1 - ext3 /dev/root rw"
+    found = list(mounts(b"\n".join((line, b"", b"what is this"))))
+    assert found == [Mount(36, b"98:0", "/a b", "/m/a\rb\nc\\d", "ext3")]
+
+
 def test_this_machine_is_read() -> None:
     """The real table; a directory that is mounted once has no other name."""
     names = OtherNames(mounts(table()))
@@ -80,15 +108,15 @@ def test_this_machine_is_read() -> None:
     assert "OtherNames of " in repr(names)
 
 
-_PLACES = Places(homes=(_ADA, "/data/home/ada"), home=_ADA, states=("/srv/state",))
+_PLACES = Places(homes=(_ADA,), home=_ADA, states=("/srv/state",))
 
 
 @pytest.mark.parametrize(
     ("real", "other", "why"),
     [
         ("/mnt/h", "/home", "is another name of /home: above a home directory"),
-        ("/data/home", "/elsewhere", "is above a home directory"),
         ("/mnt/x", "/usr/lib", "is another name of /usr/lib: the system's"),
+        ("/mnt/x", "/usr", "is another name of /usr: the system's"),
         ("/mnt/x", "/srv/state/runs", "is another name of /srv/state/runs: where agentctl keeps"),
         ("/mnt/x", "/kept/lib", "is another name of /kept/lib: agentctl's own"),
     ],
@@ -100,9 +128,17 @@ def test_no_workspace_is_so_by_another_name(real: str, other: str, why: str) -> 
         choose(asked, Candidate("/", "/"), "/fresh", places=_PLACES, reserved=Reserved(("/kept",)))
 
 
-def test_a_shared_directory_may_be_another_name() -> None:
-    """Who mounts a project at /mnt means no harm."""
-    asked = Candidate(f"{_ADA}/p", f"{_ADA}/p", others=("/mnt",))
+def test_no_workspace_has_a_home_in_it_by_another_name() -> None:
+    """What is mounted in a workspace is given away with it."""
+    asked = Candidate("/work", "/work", holds=("/home",))
+    with pytest.raises(SpecError, match="around a mount of /home: above a home directory"):
+        choose(asked, Candidate("/", "/"), "/fresh", places=_PLACES, reserved=Reserved())
+
+
+@pytest.mark.parametrize("other", ["/mnt", "/nix/persist/home/ada/p", "/usr/home/ada/p"])
+def test_a_place_that_many_use_may_be_another_name(other: str) -> None:
+    """Who mounts a project at /mnt, or keeps it in a directory of the system's, means no harm."""
+    asked = Candidate(f"{_ADA}/p", f"{_ADA}/p", others=(other,))
     found = choose(asked, Candidate("/", "/"), "/fresh", places=_PLACES, reserved=Reserved())
     assert found.path == f"{_ADA}/p"
 

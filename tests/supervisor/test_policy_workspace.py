@@ -122,11 +122,11 @@ def test_a_link_is_the_place_that_it_leads_to(tmp_path: Path) -> None:
 
 def test_a_home_is_one_by_the_environment_and_by_the_user_database() -> None:
     """Neither a changed HOME nor none makes the real one fair game."""
-    told = places({"HOME": "/somewhere/else"}, ALONE)
+    told = places({"HOME": "/somewhere/else"})
     assert told.homes[0] == told.home == "/somewhere/else"
     assert len(told.homes) == 2
-    assert places({}, ALONE).homes == told.homes[1:]
-    assert places({"HOME": "/"}, ALONE).home == told.homes[1]
+    assert places({}).homes == told.homes[1:]
+    assert places({"HOME": "/"}).home == told.homes[1]
 
 
 @needs(Capability.ROOT)
@@ -144,19 +144,19 @@ def test_the_home_of_whoever_calls_sudo_is_no_workspace(
         return pwd.struct_passwd(entry) if uid == 4242 else root
 
     monkeypatch.setattr(pwd, "getpwuid", look_up)
-    sudo = places({"HOME": "/root", "SUDO_UID": "4242"}, ALONE)
+    sudo = places({"HOME": "/root", "SUDO_UID": "4242"})
     assert sudo.why_no_workspace(str(home)) == "a home directory"
     assert sudo.why_no_workspace(str(home.parent)) == "above a home directory"
     # As after su, which says nothing of who that was.
-    assert places({"HOME": "/root"}, ALONE).why_no_workspace(str(home)) == "a home directory"
+    assert places({"HOME": "/root"}).why_no_workspace(str(home)) == "a home directory"
     assert sudo.why_no_workspace(str(home / "project")) == ""
     with pytest.raises(SpecError, match="too much"):
-        refuse_broad(str(home), "--ro", places({"HOME": "/root"}, ALONE))
+        refuse_broad(str(home), "--ro", places({"HOME": "/root"}))
 
 
 def test_all_places_of_state_are_known(tmp_path: Path) -> None:
     """Also those of runs that were started without AGENTCTL_HOME."""
-    known = places({"HOME": str(tmp_path), "AGENTCTL_HOME": str(tmp_path / "own")}, ALONE).states
+    known = places({"HOME": str(tmp_path), "AGENTCTL_HOME": str(tmp_path / "own")}).states
     for place in ("own", "own/run", ".local/state/agentctl", ".config/agentctl"):
         assert str(tmp_path / place) in known
 

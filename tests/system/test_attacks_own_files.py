@@ -147,9 +147,9 @@ _TELL: Final = 'print("exe" + "cuted")'
 class _Way:
     """How what a run leaves could come to be executed by the next agentctl.
 
-    ``variables``: of every agentctl, ``{project}`` standing for that directory.
+    ``variables``: of every agentctl, ``{project}`` and ``{site}`` standing for directories.
     ``before``: a script that lays it out, in the project; ``$SITE``: where packages are.
-    ``mounted``: a directory of the project, and another one where it is mounted, too.
+    ``mounted``: directories, as in ``variables``, each with another one where it is mounted, too.
     ``where``: where in the project the run starts.  ``options``: it is asked for with.
     ``leave``: a script of the run.  ``again``: it is tried by ``rerun``, too.
     ``next_where``: where in the project the next one starts.  ``program``: an interpreter.
@@ -157,7 +157,7 @@ class _Way:
 
     variables: tuple[str, ...] = ()
     before: str = "true"
-    mounted: tuple[str, str] | None = None
+    mounted: tuple[tuple[str, str], ...] = ()
     where: str = "."
     options: tuple[str, ...] = ("--workspace", ".")
     leave: str = f"mkdir -p sitecustomize; echo '{_TELL}' > sitecustomize/__init__.py"
@@ -249,29 +249,70 @@ _WAYS: Final = {
     "another name of a directory that is searched": _Way(
         ("PYTHONPATH={project}/lib",),
         before="mkdir lib again",
-        mounted=("lib", "again"),
+        mounted=(("lib", "again"),),
         where="again",
     ),
     "another name of one around it": _Way(
         ("PYTHONPATH={project}/all/lib",),
         before="mkdir -p all/lib again",
-        mounted=("all", "again"),
+        mounted=(("all", "again"),),
         where="again",
         leave=_MODULE.format("lib/sitecustomize"),
     ),
     "another name of a part of it": _Way(
         ("PYTHONPATH={project}/lib",),
         before="mkdir -p lib/argparse again",
-        mounted=("lib/argparse", "again"),
+        mounted=(("lib/argparse", "again"),),
         where="again",
         leave=f"echo '{_TELL}' > __init__.py",
     ),
     "its other name is in the workspace": _Way(
         ("PYTHONPATH={project}/lib",),
         before="mkdir -p lib inside/again",
-        mounted=("lib", "inside/again"),
+        mounted=(("lib", "inside/again"),),
         where="inside",
         leave=_MODULE.format("again/sitecustomize"),
+    ),
+    "a mount point that is called like a module": _Way(
+        ("PYTHONPATH={project}/lib",),
+        before="mkdir -p lib/argparse plug",
+        mounted=(("plug", "lib/argparse"),),
+        where="plug",
+        leave=f"echo '{_TELL}' > __init__.py",
+    ),
+    "a package is mounted in the workspace": _Way(
+        before="mkdir -p inside/protocol",
+        mounted=(("{site}/agentctl_protocol", "inside/protocol"),),
+        where="inside",
+        leave=f"test -w protocol/vocabulary.py && echo '{_TELL}' >> protocol/vocabulary.py",
+    ),
+    "a file of a package is mounted in the workspace": _Way(
+        before="mkdir inside; touch inside/file",
+        mounted=(("{site}/agentctl_protocol/vocabulary.py", "inside/file"),),
+        where="inside",
+        leave=f"test -w file && echo '{_TELL}' >> file",
+    ),
+    "a package is mounted from the workspace": _Way(
+        before="mkdir inside; cp -r $SITE/agentctl_protocol inside/protocol",
+        mounted=(("inside/protocol", "{site}/agentctl_protocol"),),
+        where="inside",
+        leave=f"test -w protocol/vocabulary.py && echo '{_TELL}' >> protocol/vocabulary.py",
+    ),
+    "a mount that covers another": _Way(
+        ("PYTHONPATH={project}/a/b/lib",),
+        before="mkdir -p src/b/lib other a/b",
+        mounted=(("other", "a/b"), ("src", "a")),
+        where="src",
+        leave=_MODULE.format("b/lib/sitecustomize"),
+    ),
+    "what tells Python where its packages are": _Way(
+        ("PYTHONPATH={site}",),
+        before="mkdir -p inside/bin; ln -s $PYTHON inside/bin/python",
+        where="inside",
+        leave="at=lib/python$VERSION/site-packages; mkdir -p $at;"
+        'echo "home = $(dirname $(readlink -f $PYTHON))" > pyvenv.cfg;'
+        f"echo 'import sys; {_TELL}' > $at/way.pth",
+        program="inside/bin/python",
     ),
     "a link in a package": _Way(
         before="mkdir inside; mv $SITE/agentctl_protocol/vocabulary.py inside/;"
@@ -289,9 +330,10 @@ _WAYS: Final = {
 
 
 @contextlib.contextmanager
-def _mounted(directory: Path, at: Path) -> Iterator[tuple[str, ...]]:
-    """What a command is to begin with, to find itself where *directory* has a second name."""
-    script = f"mount --bind {directory} {at}; echo; exec cat"
+def _mounted(pairs: Iterable[tuple[Path, Path]]) -> Iterator[tuple[str, ...]]:
+    """What a command is to begin with, to find itself where each of *pairs* is one."""
+    script = "".join(f"mount --bind {directory} {at}; " for directory, at in pairs)
+    script += "echo; exec cat"
     with subprocess.Popen(
         ("unshare", "--mount", "sh", "-ec", script), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
@@ -331,7 +373,7 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
     )
     python = str(project / way.program) if way.program else installation.python
     agentctl = (python, "-P", "-m", "agentctl_supervisor")
-    variables = [variable.format(project=project) for variable in way.variables]
+    variables = [variable.format(project=project, site=packages) for variable in way.variables]
 
     entered: tuple[str, ...] = ()
 
@@ -353,8 +395,8 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
     try:
         sh(".", way.before)
         if way.mounted:
-            mounted = _mounted(*(project / path for path in way.mounted))
-            entered = undone.enter_context(mounted)
+            pairs = [tuple(project / path.format(site=packages) for path in p) for p in way.mounted]
+            entered = undone.enter_context(_mounted((pair[0], pair[1]) for pair in pairs))
         if way.again:
             agentctl_there(*run, "--", "sh", "-c", way.leave, heeding=False)
             sh(".", "rm -rf sitecustomize")

@@ -35,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
     except Exception as error:
+        if _was_interrupted(error):
+            return _EXIT_INTERRUPTED
         if os.environ.get("AGENTCTL_DEBUG"):
             raise
         if isinstance(error, OSError):
@@ -42,6 +44,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         told = _translated(error)
         tell_error(told)
         return told.exit_code
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether a Ctrl-C became *error* on its way: until Python 3.12, in a class that is made."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _flush_stdout() -> None:

@@ -24,7 +24,7 @@ from agentctl_supervisor.doctor.surroundings import container_kind, has_every_ui
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.launch import DEFAULT_LEVEL, LEVEL_VARIABLE
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
-from agentctl_supervisor.processes.mountinfo import cgroup2_mount
+from agentctl_supervisor.processes.mountinfo import cgroup2_mount, mounts, table
 from agentctl_supervisor.spawner_start import StartedSpawner
 from agentctl_supervisor.store.state_paths import runtime_directory, state_root
 
@@ -252,15 +252,11 @@ def _filesystem(path: Path) -> str:
     """The type of the file system that holds *path*, from ``/proc/self/mountinfo``."""
     try:
         device = os.stat(path).st_dev
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        all_of_them = table()
     except OSError:
         return ""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        if before.split(" ")[2] == wanted:
-            return after.split(" ", 1)[0]
-    return ""
+    wanted = f"{os.major(device)}:{os.minor(device)}".encode()
+    return next((one.kind for one in mounts(all_of_them) if one.device == wanted), "")
 
 
 def _distributions() -> dict[str, str]:

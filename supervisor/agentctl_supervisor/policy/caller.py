@@ -52,7 +52,7 @@ def _directories(
     variables: frozenset[tuple[str, str]], mounted: bytes, _moment: int
 ) -> tuple[OtherNames, Places]:
     names = OtherNames(mounts(mounted))
-    return names, places(dict(variables), names)
+    return names, places(dict(variables))
 
 
 @lru_cache(maxsize=4)

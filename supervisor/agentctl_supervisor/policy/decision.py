@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from agentctl_protocol.spawning import Bind, Link, Part, Scratch, Text
+from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
 from agentctl_protocol.spec import RunSpec, SpecError, split_target
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 from agentctl_supervisor.policy import (
@@ -19,7 +19,7 @@ from agentctl_supervisor.policy import (
 from agentctl_supervisor.policy.caller import caller
 from agentctl_supervisor.policy.contents import beginning
 from agentctl_supervisor.policy.import_path import ImportPath
-from agentctl_supervisor.policy.links import cut_short, follow, leads_out, lies_inside
+from agentctl_supervisor.policy.links import cut_short, follow, is_beneath, leads_out
 from agentctl_supervisor.policy.places import refuse_broad
 from agentctl_supervisor.policy.view import (
     Gathered,
@@ -30,7 +30,7 @@ from agentctl_supervisor.policy.view import (
     belongs_to_another,
     private_root,
 )
-from agentctl_supervisor.policy.workspace import Workspace, choose, look
+from agentctl_supervisor.policy.workspace import Workspace, choose, held_in, look
 
 TMP_BYTES: Final = 1 << 30
 HOME_BYTES: Final = 1 << 30
@@ -160,7 +160,7 @@ class _Confined:
         found = [self._workspace.path, *named]
         if not self._places.why_no_workspace(here):
             found.append(here)
-        return tuple(dict.fromkeys(found))
+        return self._names.with_all(found)
 
     def _own_choice(self, option: str, path: str, writable: tuple[str, ...]) -> str:
         """*path* in full.
@@ -169,7 +169,7 @@ class _Confined:
             SpecError: a link in *writable*, where a run may have made it, leads out of there.
         """
         full = os.path.abspath(os.path.join(self._ground.here, path))
-        fit = tuple(d for d in writable if not self._places.why_no_workspace(d))
+        fit = self._names.with_all(d for d in writable if not self._places.why_no_workspace(d))
         try:
             followed = follow(full)
         except OSError:
@@ -285,7 +285,7 @@ class _Confined:
                     "it has to be there before the run",
                 ) from None
             others = self._names.of(real)
-            refuse_broad(real, option, self._places, others)
+            refuse_broad(real, option, self._places, (*others, *held_in(real, self._names)))
             if not is_directory and not os.path.isfile(real):
                 raise SpecError(f"{option} {shown} is neither a file nor a directory")
             there = self._gathered.pieces.get(real)
@@ -313,13 +313,26 @@ class _Confined:
     def _keep_other_names(self) -> None:
         """What may not be written to may not be so by another name either."""
         pieces = self._gathered.all()
-        writable = [piece.path for piece in pieces if piece.writable]
+        writable = tuple(piece.path for piece in pieces if piece.writable)
+        for directory in writable:
+            for point in self._names.mounted_in(directory):
+                self._keep_mount(point)
         for piece in pieces:
             if piece.writable or piece.rank not in _KEPT_BY_ALL_NAMES:
                 continue
-            for name in self._names.of(piece.path):
-                if any(lies_inside(name, directory) for directory in writable):
+            for path in (piece.path, *self._names.mounted_in(piece.path)):
+                for name in self._names.of(path, writable):
                     self._gathered.put(piece.at(name))
+
+    def _keep_mount(self, point: str) -> None:
+        """What is mounted at *point*, if it is ours or the system's by another name."""
+        for name in self._names.of(point):
+            why = self._places.why_kept(name) or self._reserved.why_not(name).why
+            if any(is_beneath(name, state) for state in self._places.states):
+                cover = Cover(os.fsencode(point))
+                self._gathered.put(Piece(cover, "agentctl's state", Rank.COVERED))
+            elif why:
+                self._gathered.show(point, f"another name of {name}", Rank.KEPT)
 
     def _protected(self) -> None:
         workspace, unprotect = self._workspace.path, self._spec.unprotect

@@ -55,12 +55,14 @@ class ImportPath(msgspec.Struct, frozen=True):
     ``searched``: where modules are looked for, or were found.
     ``imported``: what it has imported so far, or will, by the first parts of the names.
     ``started``: the files that it was started by, absolute, links and all.
+    ``configured``: what Python reads before all else, there or not.
     ``anywhere``: set where the next one imports from wherever it is started.
     """
 
     searched: tuple[Searched, ...] = ()
     imported: frozenset[str] = frozenset()
     started: tuple[bytes, ...] = ()
+    configured: tuple[bytes, ...] = ()
     anywhere: Searched | None = None
 
     def has(self, name: str) -> bool:
@@ -100,9 +102,10 @@ def import_path(environ: Mapping[str, str], here: str) -> ImportPath:
         *_by_ourselves(),
     )
     return ImportPath(
-        searched=(*searched, *_found_elsewhere(searched)),
+        searched=(*searched, *_found_elsewhere(searched), *_linked()),
         imported=frozenset((*_imported(), *_warned_by(), *(n for _, ns, _ in lines for n in ns))),
         started=tuple(map(os.fsencode, _started())),
+        configured=tuple(map(os.fsencode, _configured())),
         anywhere=_anywhere(environ),
     )
 
@@ -236,6 +239,24 @@ def _found_elsewhere(searched: tuple[Searched, ...]) -> Iterator[Searched]:
                 yield Searched(os.fsencode(at), f"{name} is there", _APART, whole=at in packages)
 
 
+def _linked() -> Iterator[Searched]:
+    """Where the files of modules are, if a link led there from the search path."""
+    real_of: dict[str, str] = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        spec = _spec_of(module)
+        if spec is None or not spec.has_location or not os.path.isabs(spec.origin or ""):
+            continue
+        directory, file = os.path.split(spec.origin or "")
+        if directory not in real_of:
+            real_of[directory] = os.path.realpath(directory)
+        at = os.path.join(real_of[directory], file)
+        if os.path.islink(at):
+            real = os.path.realpath(at)
+            yield Searched(os.fsencode(real), f"{name} is a link to it", _APART, whole=True)
+
+
 def _spec_of(module: object) -> ModuleSpec | None:
     """How *module* was found.  Its own code is not asked: that may load it, or raise."""
     try:
@@ -252,3 +273,13 @@ def _started() -> Iterator[str]:
         with contextlib.suppress(FileNotFoundError):
             if path and os.path.isfile(path):
                 yield os.path.abspath(path)
+
+
+def _configured() -> Iterator[str]:
+    """Beside the interpreter as it was called, or one directory above it: `venv`, `getpath`."""
+    for path in (sys.executable, getattr(sys, "_base_executable", "")):
+        with contextlib.suppress(FileNotFoundError):
+            if path:
+                directory = os.path.dirname(os.path.abspath(path))
+                for at in (directory, os.path.dirname(directory)):
+                    yield os.path.join(at, "pyvenv.cfg")

@@ -7,9 +7,10 @@ import itertools
 import os
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Final
 
-from agentctl_supervisor.policy.links import is_beneath
-from agentctl_supervisor.processes.mountinfo import Mount
+from agentctl_supervisor.policy.links import is_beneath, lies_inside
+from agentctl_supervisor.processes.mountinfo import Mount, mount_of
 
 
 class OtherNames:
@@ -20,42 +21,49 @@ class OtherNames:
     """
 
     def __init__(self, table: Iterable[Mount]) -> None:
+        self._mounts: Final = {mount.number: mount for mount in table}
         by_device: defaultdict[bytes, list[Mount]] = defaultdict(list)
-        self._by_point: dict[str, Mount] = {}
-        for mount in table:
+        for mount in self._mounts.values():
             by_device[mount.device].append(mount)
-            # The later one lies on top.
-            self._by_point[mount.point] = mount
-        self._doubled = {device: found for device, found in by_device.items() if _overlap(found)}
+        self._doubled: Final = {
+            device: found for device, found in by_device.items() if _overlap(found)
+        }
 
     def __repr__(self) -> str:
         return f"<OtherNames of {len(self._doubled)} file systems>"
 
-    def of(self, path: str) -> tuple[str, ...]:
-        """Those of the real *path*, itself not among them; also of what is not there."""
-        mount = self._shown_by(path)
+    def of(self, path: str, within: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        """Those of the real *path*, itself not among them; nothing of what is not there.
+
+        *within*: only those that lie inside one of these directories.
+        """
+        # Most machines have nothing twice, and then nothing is asked.
+        mount = self._mounts.get(mount_of(path) or 0) if self._doubled else None
         if mount is None or mount.device not in self._doubled:
             return ()
         inside = _join(mount.root, os.path.relpath(path, mount.point))
         found: dict[str, None] = {}
         for other in self._doubled[mount.device]:
-            if is_beneath(inside, other.root):
-                name = _join(other.point, os.path.relpath(inside, other.root))
-                if name != path and _is_one(path, name):
-                    found[name] = None
+            if not is_beneath(inside, other.root):
+                continue
+            name = _join(other.point, os.path.relpath(inside, other.root))
+            wanted = within is None or any(lies_inside(name, directory) for directory in within)
+            if wanted and name != path and _is_one(path, name):
+                found[name] = None
         return tuple(found)
+
+    def mounted_in(self, directory: str) -> tuple[str, ...]:
+        """Whatever is mounted inside the real *directory* and has other names."""
+        return tuple(
+            mount.point
+            for found in self._doubled.values()
+            for mount in found
+            if lies_inside(mount.point, directory) and mount_of(mount.point) == mount.number
+        )
 
     def with_all(self, paths: Iterable[str]) -> tuple[str, ...]:
         """*paths*, and the other names of each."""
         return tuple(dict.fromkeys(name for path in paths for name in (path, *self.of(path))))
-
-    def _shown_by(self, path: str) -> Mount | None:
-        """The mount with the longest path above *path*."""
-        while path not in self._by_point:
-            if path in ("/", ""):
-                return None
-            path = os.path.dirname(path)
-        return self._by_point[path]
 
 
 def _overlap(found: list[Mount]) -> bool:

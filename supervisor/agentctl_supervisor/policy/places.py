@@ -9,7 +9,6 @@ from typing import Final
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.errors import StateDirectoryError
 from agentctl_supervisor.policy.links import cut_short, is_beneath, lies_inside
-from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.store.state_paths import runtime_directory, state_root
 
 _SYSTEM: Final = (
@@ -17,6 +16,14 @@ _SYSTEM: Final = (
     *("/sys", "/usr", "/nix", "/gnu", "/snap", "/lost+found"),
 )
 """The system's: no workspace is one of them, or beneath one but `_SOURCES`."""
+
+_EXECUTED: Final = (
+    *(path for path in _SYSTEM if path not in ("/usr", "/nix", "/gnu", "/lost+found")),
+    *(f"{usr}/{name}" for usr in ("/usr", "/usr/local") for name in ("bin", "sbin", "libexec")),
+    *(f"{usr}/{name}" for usr in ("/usr", "/usr/local") for name in ("lib", "lib64", "share")),
+    *("/nix/store", "/nix/var", "/gnu/store"),
+)
+"""What of it programs are made of, and obey."""
 
 _SOURCES: Final = ("/usr/src", "/usr/local/src")
 """Where images keep applications, in a directory of their own."""
@@ -52,14 +59,29 @@ class Places:
 
         *others*: its other names.
         """
-        if why := self._why_not(path, _SHARED):
+        if why := self.why_too_much(path, _SHARED):
+            return why
+        for system in _SYSTEM:
+            if is_beneath(path, system) and not any(lies_inside(path, s) for s in _SOURCES):
+                return "the system's"
+        if why := self._why_state(path):
             return why
         for name in others:
-            if why := self._why_not(name):
+            if why := self.why_too_much(name) or self.why_kept(name):
                 return f"another name of {cut_short(name)}: {why}"
         return ""
 
-    def _why_not(self, path: str, shared: tuple[str, ...] = ()) -> str:
+    def why_kept(self, name: str) -> str:
+        """Why a run may not write to what has *name* for another name, too.
+
+        There may be applications in the system's directories, under the name that they are used by.
+        """
+        if any(is_beneath(name, system) or lies_inside(system, name) for system in _EXECUTED):
+            return "the system's"
+        return self._why_state(name)
+
+    def why_too_much(self, path: str, shared: tuple[str, ...] = ()) -> str:
+        """Why *path* is too much for any run, which one of *shared* is, too; empty if it is not."""
         if path == "/":
             return "the whole machine"
         if path in self.homes:
@@ -70,17 +92,17 @@ class Places:
             return "a directory that programs share"
         if _is_its_owners_home(path):
             return "a home directory"
-        for system in _SYSTEM:
-            if is_beneath(path, system) and not any(lies_inside(path, s) for s in _SOURCES):
-                return "the system's"
+        return ""
+
+    def _why_state(self, path: str) -> str:
         for state in self.states:
             if is_beneath(path, state):
                 return "where agentctl keeps its state"
         return ""
 
 
-def places(environ: Mapping[str, str], names: OtherNames) -> Places:
-    """What *environ* and the user database say, each under all of its *names*."""
+def places(environ: Mapping[str, str]) -> Places:
+    """What *environ* and the user database say."""
     try:
         listed = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -92,9 +114,9 @@ def places(environ: Mapping[str, str], names: OtherNames) -> Places:
     homes = [home for home in dict.fromkeys(homes) if home != "/"]
     states, settings = _states(environ)
     return Places(
-        names.with_all(homes),
+        tuple(homes),
         homes[0] if homes else "/",
-        states=names.with_all(map(os.path.realpath, states)),
+        states=tuple(dict.fromkeys(map(os.path.realpath, states))),
         obeyed=(*dict.fromkeys(states), settings),
     )
 

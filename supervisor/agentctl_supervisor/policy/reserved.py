@@ -40,6 +40,7 @@ class Reserved:
     path: ImportPath = ImportPath()  # noqa: RUF009 - frozen
     searched: Mapping[str, Searched] = field(default_factory=dict)
     deciding: Mapping[str, Refusal] = field(default_factory=dict)
+    names: OtherNames = OtherNames(())  # noqa: RUF009 - never changed
 
     def why_not(self, path: str, others: Iterable[str] = ()) -> Refusal:
         """Whether a run may have the real *path*, which *others* lead to as well, to write to."""
@@ -66,13 +67,14 @@ class Reserved:
         return self.deciding.get(path, Refusal())
 
     def around(self, directories: Iterable[str]) -> list[str]:
-        """Of what decides about us, that which lies inside one of *directories*."""
+        """Of what decides about us, that which lies inside one of *directories*, by any name."""
         within = tuple(directories)
-        return [
-            path
-            for path in dict.fromkeys((*self.kept, *self.searched, *self.deciding))
-            if any(lies_inside(path, directory) for directory in within)
-        ]
+        found: dict[str, None] = {}
+        for path in (*self.kept, *self.searched, *self.deciding):
+            if any(lies_inside(path, directory) for directory in within):
+                found[path] = None
+            found.update(dict.fromkeys(self.names.of(path, within)))
+        return list(found)
 
 
 def reserved(
@@ -80,7 +82,7 @@ def reserved(
 ) -> Reserved:
     """What is reserved of *files*, beside them, and of *obeyed*: settings and state.
 
-    Each under all of its *names*.
+    *names*: of what is mounted in it, too.
     Of what is not there, the nearest directory that is decides, and wherever a link is on the
     way, the directory that it is in.
     """
@@ -91,15 +93,21 @@ def reserved(
     for started in path.started:
         found.keep(os.fsdecode(started))
     for place in obeyed:
-        found.obey(place)
+        found.obey(place, "agentctl's settings or state")
+    for place in map(os.fsdecode, path.configured):
+        found.obey(place, "what says where agentctl's Python finds its packages")
     for searched in path.searched:
         found.search(searched, path)
-    return Reserved(
-        names.with_all(found.kept),
-        path,
-        {name: why for at, why in found.searched.items() for name in names.with_all((at,))},
-        {name: why for at, why in found.deciding.items() for name in names.with_all((at,))},
-    )
+    kept, everywhere = dict.fromkeys(found.kept), dict(found.searched)
+    for at in found.kept:
+        for point in names.mounted_in(at):
+            kept.update(dict.fromkeys(names.of(point)))
+    for at, why in found.searched.items():
+        for point in names.mounted_in(at):
+            if why.whole or path.has(os.path.relpath(point, at).split("/")[0]):
+                mounted = Searched(os.fsencode(point), why.why, why.hint, whole=True)
+                everywhere.update(dict.fromkeys(names.of(point), mounted))
+    return Reserved(tuple(kept), path, everywhere, found.deciding, names)
 
 
 class _Found:
@@ -119,8 +127,8 @@ class _Found:
         elif real is not None:
             self.kept[real] = None
 
-    def obey(self, path: str) -> None:
-        refusal = Refusal("agentctl's settings or state")
+    def obey(self, path: str, what: str) -> None:
+        refusal = Refusal(what)
         real = self._follow(path, refusal)
         if real is not None:
             self.deciding.setdefault(real, refusal)

@@ -34,13 +34,15 @@ class Workspace:
 class Candidate:
     """A directory that was asked for, or is the working directory: what is known of it.
 
-    ``real``: without links.  ``others``: its other names.
+    ``real``: without links.  ``others``: its other names.  ``holds``: those of what is mounted
+    in it.
     ``missing``, ``writable``: what the kernel says.
     """
 
     shown: str
     real: str
     others: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
     is_directory: bool = True
     missing: bool = False
     writable: bool = True
@@ -53,6 +55,7 @@ def look(path: str, names: OtherNames) -> Candidate:
         shown=cut_short(path),
         real=real,
         others=names.of(real),
+        holds=held_in(real, names),
         is_directory=os.path.isdir(real),
         missing=not os.path.exists(real),
         writable=os.access(real, os.W_OK | os.X_OK),
@@ -100,8 +103,16 @@ def _of(directory: Candidate, cwd: Candidate) -> Workspace:
     return Workspace(directory.real, inside)
 
 
+def held_in(directory: str, names: OtherNames) -> tuple[str, ...]:
+    """The other names of what is mounted inside the real *directory*."""
+    return tuple(name for point in names.mounted_in(directory) for name in names.of(point))
+
+
 def _why_not(directory: Candidate, places: Places, reserved: Reserved) -> Refusal:
     """As `Reserved.why_not`, with the directories that are too much."""
     if why := places.why_no_workspace(directory.real, directory.others):
         return Refusal(why)
+    for name in directory.holds:
+        if why := places.why_too_much(name):
+            return Refusal(f"around a mount of {cut_short(name)}: {why}")
     return reserved.why_not(directory.real, directory.others)
