@@ -434,3 +434,16 @@ def test_what_a_module_is_linked_to_is_no_runs_to_write(
         in found.why_not(str(workspace / "src" / "part.py")).why
     )
     assert str(workspace / "src" / "part.py") in found.around([str(workspace)])
+
+
+def test_what_tells_python_where_its_packages_are_is_no_runs_to_make(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``pyvenv.cfg`` beside the interpreter as it was called, or above it, link or not."""
+    (workspace / "bin").mkdir()
+    (workspace / "bin" / "python3").symlink_to("/usr/bin/python3")
+    monkeypatch.setattr(sys, "executable", str(workspace / "bin" / "python3"))
+    for directory in (workspace, workspace / "bin"):
+        assert "could make" in _why_not(directory, "")
+        assert "pyvenv.cfg" in _why_not(directory, "")
+    assert _why_not(workspace / "src", "") == ""

@@ -305,15 +305,6 @@ _WAYS: Final = {
         where="src",
         leave=_MODULE.format("b/lib/sitecustomize"),
     ),
-    "what tells Python where its packages are": _Way(
-        ("PYTHONPATH={site}",),
-        before="mkdir -p inside/bin; ln -s $PYTHON inside/bin/python",
-        where="inside",
-        leave="at=lib/python$VERSION/site-packages; mkdir -p $at;"
-        'echo "home = $(dirname $(readlink -f $PYTHON))" > pyvenv.cfg;'
-        f"echo 'import sys; {_TELL}' > $at/way.pth",
-        program="inside/bin/python",
-    ),
     "a link in a package": _Way(
         before="mkdir inside; mv $SITE/agentctl_protocol/vocabulary.py inside/;"
         "ln -s $PWD/inside/vocabulary.py $SITE/agentctl_protocol/",
