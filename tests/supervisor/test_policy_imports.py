@@ -443,7 +443,6 @@ def test_what_tells_python_where_its_packages_are_is_no_runs_to_make(
     (workspace / "bin").mkdir()
     (workspace / "bin" / "python3").symlink_to("/usr/bin/python3")
     monkeypatch.setattr(sys, "executable", str(workspace / "bin" / "python3"))
-    for directory in (workspace, workspace / "bin"):
-        assert "could make" in _why_not(directory, "")
-        assert "pyvenv.cfg" in _why_not(directory, "")
+    assert "could make" in _why_not(workspace, "")
+    assert "pyvenv.cfg" in _why_not(workspace, "")
     assert _why_not(workspace / "src", "") == ""
