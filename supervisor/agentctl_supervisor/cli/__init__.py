@@ -5,9 +5,11 @@ hand needs: ``stop`` must work at once, on a machine that a runaway agent has sl
 down.
 """
 
+import argparse
+import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Final
 
@@ -19,11 +21,14 @@ _EXIT_PIPE: Final = 128 + 13  # as if SIGPIPE had ended us, like every other fil
 _EXIT_INTERRUPTED: Final = 130
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line *argv* (default: that of this process) and returns its exit code."""
+def main(argv: Sequence[str] | None = None, *, ready: Callable[[], None] = lambda: None) -> int:
+    """Runs the command line *argv* (default: that of this process) and returns its exit code.
+
+    *ready* is called when all is loaded and the command begins.
+    """
     terminal.open_standard_streams()
     try:
-        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        code = _dispatch(list(sys.argv[1:] if argv is None else argv), ready)
         _flush_stdout()
         return code
     except AgentctlError as error:
@@ -69,31 +74,40 @@ def _give_up_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _dispatch(argv: list[str]) -> int:
+def _dispatch(argv: list[str], ready: Callable[[], None]) -> int:
     command, options = arguments.parse(argv)
+    run = _loaded(command)
+    ready()
+    if run is not None:
+        return run(options)
+    terminal.out(arguments.text_for(command, options))
+    return 0
+
+
+def _loaded(command: str) -> Callable[[argparse.Namespace], int] | None:
+    """What executes *command*; None for those that only say something."""
     match command:
         case "run":
             from agentctl_supervisor.cli import run_command
 
-            return run_command.run(options)
+            return run_command.run
         case "stop" | "kill":
             from agentctl_supervisor.cli import stop_command
 
-            return stop_command.run(options, kill=command == "kill")
+            return functools.partial(stop_command.run, kill=command == "kill")
         case "ps":
             from agentctl_supervisor.cli import ps_command
 
-            return ps_command.run(options)
+            return ps_command.run
         case "show":
             from agentctl_supervisor.cli import show_command
 
-            return show_command.run(options)
+            return show_command.run
         case _ if command in arguments.MODULES:
-            code: int = import_module(arguments.MODULES[command]).run(options)
-            return code
+            run: Callable[[argparse.Namespace], int] = import_module(arguments.MODULES[command]).run
+            return run
         case _:
-            terminal.out(arguments.text_for(command, options))
-            return 0
+            return None
 
 
 def tell_error(error: AgentctlError) -> None:
