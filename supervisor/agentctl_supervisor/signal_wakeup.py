@@ -10,10 +10,30 @@ import os
 import select
 import signal
 import threading
-from typing import Final
+from types import FrameType
+from typing import Final, NoReturn
 
 _LONGEST_S: Final = 86_400.0
 """poll(2) takes at most 24 days."""
+
+
+_interrupted = False
+
+
+def remember_interrupts() -> None:
+    """Have `poll` raise KeyboardInterrupt once a Ctrl-C has come, whatever became of it.
+
+    Raised in a callback, as the machinery of imports has them, it is told on stderr and dropped.
+    For a program whose Ctrl-C is Python's own; call it in the main thread.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    global _interrupted
+    _interrupted = True
+    raise KeyboardInterrupt
 
 
 def poll(source: select.poll, timeout_s: float | None = None) -> list[tuple[int, int]]:
@@ -34,6 +54,9 @@ def poll(source: select.poll, timeout_s: float | None = None) -> list[tuple[int,
             return source.poll(timeout_ms)
         try:
             source.register(read, select.POLLIN)
+            # After the wakeup descriptor: what comes from here on is in there.
+            if _interrupted:
+                raise KeyboardInterrupt
             return [one for one in source.poll(timeout_ms) if one[0] != read]
         finally:
             signal.set_wakeup_fd(-1)

@@ -109,6 +109,42 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+# Here the interrupt is raised in a callback of the collector's, which drops exceptions.
+_SWALLOWED = """
+import os, signal, sys, weakref
+from agentctl_supervisor import signal_wakeup, waiting
+from agentctl_supervisor.cli import main
+
+class Thing:
+    pass
+
+def poll(source, timeout_s=None, real=signal_wakeup.poll):
+    thing = Thing()
+    kept = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    del thing
+    return real(source, timeout_s)
+
+waiting.poll = poll
+sys.exit(main(["wait", "demo"]))
+"""
+
+
+def test_a_ctrl_c_that_is_dropped_on_its_way_ends_the_waiting(home: AgentctlHome) -> None:
+    """Imports run such callbacks, too."""
+    with HeldRun(home, "demo") as run:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _SWALLOWED],
+            env=home.environment,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        assert b"Exception ignored in" in done.stderr
+        assert b"left before the end; the runs go on" in done.stderr
+        assert done.returncode == 130
+        assert run.directory.is_held()
+
+
 @pytest.mark.parametrize("command", [("wait",), ("logs", "--follow")], ids=["wait", "logs"])
 def test_a_ctrl_c_is_not_lost_that_comes_just_before_the_waiting(
     home: AgentctlHome, command: tuple[str, ...]

@@ -19,6 +19,7 @@ from agentctl_supervisor.cli.terminal import plain, say
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.following import Following
+from agentctl_supervisor.signal_wakeup import remember_interrupts
 from agentctl_supervisor.store.log_places import place_of
 from agentctl_supervisor.store.log_reader import BEGINNING
 
@@ -55,6 +56,7 @@ def parser() -> Parser:
 
 def run(options: argparse.Namespace) -> int:
     """Executes the command."""
+    remember_interrupts()
     if len(options.runs) != 1:
         raise UsageError(
             "whose events are to be printed?", hint="agentctl events RUN; agentctl ps -a lists them"

@@ -15,6 +15,7 @@ from agentctl_supervisor.cli.wording import called, summary
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.following import Following
+from agentctl_supervisor.signal_wakeup import remember_interrupts
 from agentctl_supervisor.store.log_places import Tail, tail
 from agentctl_supervisor.store.log_reader import BEGINNING
 
@@ -51,6 +52,7 @@ def parser() -> Parser:
 
 def run(options: argparse.Namespace) -> int:
     """Executes the command."""
+    remember_interrupts()
     if len(options.runs) != 1:
         raise UsageError(
             "whose output is to be printed?", hint="agentctl logs RUN; agentctl ps -a lists them"

@@ -14,6 +14,7 @@ from agentctl_supervisor.cli.wording import called, outcome, summary
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.durations import parse_duration, show_duration
 from agentctl_supervisor.errors import AgentctlError, UsageError
+from agentctl_supervisor.signal_wakeup import remember_interrupts
 from agentctl_supervisor.store.run_directory import RunDirectory
 from agentctl_supervisor.waiting import ends
 
@@ -48,6 +49,7 @@ def parser() -> Parser:
 
 def run(options: argparse.Namespace) -> int:
     """Executes the command."""
+    remember_interrupts()
     if not options.runs:
         raise UsageError(
             "which run is to be waited for?", hint="agentctl wait RUN; agentctl ps lists them"
