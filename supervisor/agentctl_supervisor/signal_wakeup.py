@@ -11,11 +11,9 @@ import select
 import signal
 import threading
 from types import FrameType
-from typing import Final, NoReturn
+from typing import NoReturn
 
-_LONGEST_S: Final = 86_400.0
-"""poll(2) takes at most 24 days."""
-
+from agentctl_supervisor.processes.process_tree import LONGEST_POLL_S
 
 _interrupted = False
 
@@ -43,7 +41,7 @@ def poll(source: select.poll, timeout_s: float | None = None) -> list[tuple[int,
     where no handlers run, and where somebody's event loop has the wakeup descriptor
     (signal.set_wakeup_fd), it is as poll(2) is.
     """
-    timeout_ms = None if timeout_s is None else min(max(timeout_s, 0.0), _LONGEST_S) * 1000
+    timeout_ms = None if timeout_s is None else min(max(timeout_s, 0.0), LONGEST_POLL_S) * 1000
     if threading.current_thread() is not threading.main_thread():
         return source.poll(timeout_ms)
     read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

@@ -15,12 +15,9 @@ import pytest
 from agentctl_protocol.spec import SpecError
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.policy.import_path import PACKAGES, ImportPath, import_path
-from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.own_files import OwnFile
 from agentctl_supervisor.policy.reserved import reserved
-from agentctl_testkit_policy import policy_in, read_only_in
-
-ALONE = OtherNames(())
+from agentctl_testkit_policy import ALONE, policy_in, read_only_in
 
 
 def _imports(
@@ -83,11 +80,8 @@ def test_a_runs_own_python_path_is_its_own(workspace: Path) -> None:
 
 
 def _why_not(path: Path, python_path: str) -> str:
-    return (
-        reserved((), import_path({"PYTHONPATH": python_path}, "/"), (), ALONE)
-        .why_not(str(path))
-        .why
-    )
+    found = reserved((), import_path({"PYTHONPATH": python_path}, "/"), (), ALONE)
+    return found.why_not(str(path)).why
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,17 @@ import pytest
 
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.policy.import_path import Searched
-from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.reserved import Reserved
 from agentctl_supervisor.policy.workspace import Candidate, Workspace, choose, look
 from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit_policy import ALONE
 
 _PLACES = Places(
     homes=("/home/ada",),
     home="/home/ada",
     states=("/home/ada/.local/state/agentctl", "/srv/state"),
 )
-ALONE = OtherNames(())
 _FRESH = "/state/runs/r-aaaaaaaa/workspace"
 
 
@@ -115,9 +114,8 @@ def test_a_link_is_the_place_that_it_leads_to(tmp_path: Path) -> None:
     """Paths inside are paths outside, and no part of a view lies behind a link."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    assert _chosen("/", look(str(tmp_path / "link"), ALONE)).path == str(
-        tmp_path.resolve() / "real"
-    )
+    asked = look(str(tmp_path / "link"), ALONE)
+    assert _chosen("/", asked).path == str(tmp_path.resolve() / "real")
 
 
 def test_a_home_is_one_by_the_environment_and_by_the_user_database() -> None:

@@ -2,13 +2,17 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from agentctl_protocol.spawning import Bind
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Network, Sandbox
 from agentctl_supervisor.policy.decision import Ground, Policy, decide
 from agentctl_supervisor.policy.import_path import ImportPath
+from agentctl_supervisor.policy.other_names import OtherNames
+
+ALONE: Final = OtherNames(())
+"""Of a machine where nothing is mounted in two places."""
 
 
 def policy_in(

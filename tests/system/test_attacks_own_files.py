@@ -386,8 +386,11 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
     try:
         sh(".", way.before)
         if way.mounted:
-            pairs = [tuple(project / path.format(site=packages) for path in p) for p in way.mounted]
-            entered = undone.enter_context(_mounted((pair[0], pair[1]) for pair in pairs))
+            pairs = [
+                (project / one.format(site=packages), project / at.format(site=packages))
+                for one, at in way.mounted
+            ]
+            entered = undone.enter_context(_mounted(pairs))
         if way.again:
             agentctl_there(*run, "--", "sh", "-c", way.leave, heeding=False)
             sh(".", "rm -rf sitecustomize")

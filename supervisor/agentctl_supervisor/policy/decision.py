@@ -19,7 +19,7 @@ from agentctl_supervisor.policy import (
 from agentctl_supervisor.policy.caller import caller
 from agentctl_supervisor.policy.contents import beginning
 from agentctl_supervisor.policy.import_path import ImportPath
-from agentctl_supervisor.policy.links import cut_short, follow, is_beneath, leads_out
+from agentctl_supervisor.policy.links import cut_short, follow, leads_out
 from agentctl_supervisor.policy.places import refuse_broad
 from agentctl_supervisor.policy.view import (
     Gathered,
@@ -30,7 +30,7 @@ from agentctl_supervisor.policy.view import (
     belongs_to_another,
     private_root,
 )
-from agentctl_supervisor.policy.workspace import Workspace, choose, held_in, look
+from agentctl_supervisor.policy.workspace import Workspace, choose, look
 
 TMP_BYTES: Final = 1 << 30
 HOME_BYTES: Final = 1 << 30
@@ -285,7 +285,7 @@ class _Confined:
                     "it has to be there before the run",
                 ) from None
             others = self._names.of(real)
-            refuse_broad(real, option, self._places, (*others, *held_in(real, self._names)))
+            refuse_broad(real, option, self._places, (*others, *self._names.held_in(real)))
             if not is_directory and not os.path.isfile(real):
                 raise SpecError(f"{option} {shown} is neither a file nor a directory")
             there = self._gathered.pieces.get(real)
@@ -327,11 +327,10 @@ class _Confined:
     def _keep_mount(self, point: str) -> None:
         """What is mounted at *point*, if it is ours or the system's by another name."""
         for name in self._names.of(point):
-            why = self._places.why_kept(name) or self._reserved.why_not(name).why
-            if any(is_beneath(name, state) for state in self._places.states):
+            if self._places.why_state(name):
                 cover = Cover(os.fsencode(point))
                 self._gathered.put(Piece(cover, "agentctl's state", Rank.COVERED))
-            elif why:
+            elif self._places.why_kept(name) or self._reserved.why_not(name).why:
                 self._gathered.show(point, f"another name of {name}", Rank.KEPT)
 
     def _protected(self) -> None:

@@ -266,10 +266,15 @@ def _spec_of(module: object) -> ModuleSpec | None:
     return spec if isinstance(spec, ModuleSpec) else None
 
 
+def _interpreters() -> tuple[str, str]:
+    """As it was called, and that of which it is a virtual environment; "" where that is unknown."""
+    return sys.executable, getattr(sys, "_base_executable", "")
+
+
 def _started() -> Iterator[str]:
     # An interpreter that is embedded may have no arguments.
     arguments: list[str] = getattr(sys, "argv", [])
-    for path in (sys.executable, getattr(sys, "_base_executable", ""), *arguments[:1]):
+    for path in (*_interpreters(), *arguments[:1]):
         with contextlib.suppress(FileNotFoundError):
             if path and os.path.isfile(path):
                 yield os.path.abspath(path)
@@ -277,7 +282,7 @@ def _started() -> Iterator[str]:
 
 def _configured() -> Iterator[str]:
     """Beside the interpreter as it was called, or one directory above it: `venv`, `getpath`."""
-    for path in (sys.executable, getattr(sys, "_base_executable", "")):
+    for path in _interpreters():
         with contextlib.suppress(FileNotFoundError):
             if path:
                 directory = os.path.dirname(os.path.abspath(path))

@@ -21,12 +21,15 @@ class OtherNames:
     """
 
     def __init__(self, table: Iterable[Mount]) -> None:
-        self._mounts: Final = {mount.number: mount for mount in table}
         by_device: defaultdict[bytes, list[Mount]] = defaultdict(list)
-        for mount in self._mounts.values():
+        for mount in table:
             by_device[mount.device].append(mount)
+        # Most machines have nothing twice, and then nothing is asked.
         self._doubled: Final = {
             device: found for device, found in by_device.items() if _overlap(found)
+        }
+        self._mounts: Final = {
+            mount.number: mount for found in self._doubled.values() for mount in found
         }
 
     def __repr__(self) -> str:
@@ -37,9 +40,8 @@ class OtherNames:
 
         *within*: only those that lie inside one of these directories.
         """
-        # Most machines have nothing twice, and then nothing is asked.
-        mount = self._mounts.get(mount_of(path) or 0) if self._doubled else None
-        if mount is None or mount.device not in self._doubled:
+        mount = self._mounts.get(mount_of(path) or 0) if self._mounts else None
+        if mount is None:
             return ()
         inside = _join(mount.root, os.path.relpath(path, mount.point))
         found: dict[str, None] = {}
@@ -56,10 +58,13 @@ class OtherNames:
         """Whatever is mounted inside the real *directory* and has other names."""
         return tuple(
             mount.point
-            for found in self._doubled.values()
-            for mount in found
+            for mount in self._mounts.values()
             if lies_inside(mount.point, directory) and mount_of(mount.point) == mount.number
         )
+
+    def held_in(self, directory: str) -> tuple[str, ...]:
+        """The other names of what is `mounted_in` *directory*."""
+        return tuple(name for point in self.mounted_in(directory) for name in self.of(point))
 
     def with_all(self, paths: Iterable[str]) -> tuple[str, ...]:
         """*paths*, and the other names of each."""
@@ -80,7 +85,6 @@ def _join(directory: str, inside: str) -> str:
 def _is_one(path: str, name: str) -> bool:
     """Whether both lead to one file: a mount may be covered by another."""
     try:
-        one, other = os.lstat(path), os.lstat(name)
+        return os.path.samestat(os.lstat(path), os.lstat(name))
     except OSError:
         return False
-    return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)

@@ -17,10 +17,13 @@ _SYSTEM: Final = (
 )
 """The system's: no workspace is one of them, or beneath one but `_SOURCES`."""
 
+USR: Final = ("/usr", "/usr/local")
+PROGRAMS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "share")
+"""What the system's programs are made of in each of `USR`, where applications may be, too."""
+
 _EXECUTED: Final = (
     *(path for path in _SYSTEM if path not in ("/usr", "/nix", "/gnu", "/lost+found")),
-    *(f"{usr}/{name}" for usr in ("/usr", "/usr/local") for name in ("bin", "sbin", "libexec")),
-    *(f"{usr}/{name}" for usr in ("/usr", "/usr/local") for name in ("lib", "lib64", "share")),
+    *(f"{usr}/{name}" for usr in USR for name in PROGRAMS),
     *("/nix/store", "/nix/var", "/gnu/store"),
 )
 """What of it programs are made of, and obey."""
@@ -64,7 +67,7 @@ class Places:
         for system in _SYSTEM:
             if is_beneath(path, system) and not any(lies_inside(path, s) for s in _SOURCES):
                 return "the system's"
-        if why := self._why_state(path):
+        if why := self.why_state(path):
             return why
         for name in others:
             if why := self.why_too_much(name) or self.why_kept(name):
@@ -78,7 +81,7 @@ class Places:
         """
         if any(is_beneath(name, system) or lies_inside(system, name) for system in _EXECUTED):
             return "the system's"
-        return self._why_state(name)
+        return self.why_state(name)
 
     def why_too_much(self, path: str, shared: tuple[str, ...] = ()) -> str:
         """Why *path* is too much for any run, which one of *shared* is, too; empty if it is not."""
@@ -94,7 +97,8 @@ class Places:
             return "a home directory"
         return ""
 
-    def _why_state(self, path: str) -> str:
+    def why_state(self, path: str) -> str:
+        """Why no run may even read *path*; empty if one may."""
         for state in self.states:
             if is_beneath(path, state):
                 return "where agentctl keeps its state"
@@ -173,13 +177,12 @@ def refuse_broad(path: str, option: str, places_: Places, others: Iterable[str] 
         told = cut_short(path)
         if name != path:
             told += f", another name of {cut_short(name)},"
-        if any(is_beneath(name, state) for state in places_.states):
+        if why := places_.why_state(name):
             raise SpecError(
-                f"{option} {told} is where agentctl keeps its state",
+                f"{option} {told} is {why}",
                 "copy what is needed to somewhere else",
             )
-        is_home = any(is_beneath(home, name) for home in places_.homes)
-        if name == "/" or is_home or _is_its_owners_home(name):
+        if places_.why_too_much(name):
             raise SpecError(
                 f"{option} {told} is too much: keys and passwords are in it",
                 "name the directories that are needed",

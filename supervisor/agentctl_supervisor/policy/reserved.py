@@ -10,10 +10,8 @@ from agentctl_supervisor.policy.import_path import ImportPath, Searched
 from agentctl_supervisor.policy.links import cut_short, follow_there, is_beneath, lies_inside
 from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.own_files import OwnFile
+from agentctl_supervisor.policy.places import PROGRAMS, USR
 
-_SYSTEMS: Final = ("/usr", "/usr/local")
-_OF_SYSTEM: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "share")
-"""What the system's own interpreter is made of, in a directory that has applications, too."""
 _OURS: Final = "agentctl's own, or its interpreter's"
 
 
@@ -100,8 +98,7 @@ def reserved(
         found.search(searched, path)
     kept, everywhere = dict.fromkeys(found.kept), dict(found.searched)
     for at in found.kept:
-        for point in names.mounted_in(at):
-            kept.update(dict.fromkeys(names.of(point)))
+        kept.update(dict.fromkeys(names.held_in(at)))
     for at, why in found.searched.items():
         for point in names.mounted_in(at):
             if why.whole or path.has(os.path.relpath(point, at).split("/")[0]):
@@ -121,9 +118,9 @@ class _Found:
 
     def keep(self, path: str) -> None:
         real = self._follow(path, Refusal(_OURS))
-        if real in _SYSTEMS:
+        if real in USR:
             self.deciding.setdefault(real, Refusal(_OURS))
-            self.kept.update(dict.fromkeys(os.path.join(real, name) for name in _OF_SYSTEM))
+            self.kept.update(dict.fromkeys(os.path.join(real, name) for name in PROGRAMS))
         elif real is not None:
             self.kept[real] = None
 

@@ -55,7 +55,7 @@ def look(path: str, names: OtherNames) -> Candidate:
         shown=cut_short(path),
         real=real,
         others=names.of(real),
-        holds=held_in(real, names),
+        holds=names.held_in(real),
         is_directory=os.path.isdir(real),
         missing=not os.path.exists(real),
         writable=os.access(real, os.W_OK | os.X_OK),
@@ -101,11 +101,6 @@ def choose(
 def _of(directory: Candidate, cwd: Candidate) -> Workspace:
     inside = cwd.real if is_beneath(cwd.real, directory.real) else directory.real
     return Workspace(directory.real, inside)
-
-
-def held_in(directory: str, names: OtherNames) -> tuple[str, ...]:
-    """The other names of what is mounted inside the real *directory*."""
-    return tuple(name for point in names.mounted_in(directory) for name in names.of(point))
 
 
 def _why_not(directory: Candidate, places: Places, reserved: Reserved) -> Refusal:

@@ -25,7 +25,7 @@ _DEAD: Final = frozenset("ZXx")
 _MAX_COMMAND: Final = 4096
 _SHOWN_COMMAND: Final = 200
 _MAX_READ: Final = 1 << 18
-_LONGEST_POLL_S: Final = 86_400.0
+LONGEST_POLL_S: Final = 86_400.0
 """poll(2) takes an int of milliseconds, which is 24 days; whoever waits longer looks again."""
 
 
@@ -142,7 +142,7 @@ def wait_dead(pidfds: Iterable[int], timeout_s: float) -> bool:
     for pidfd in left:
         poll.register(pidfd, select.POLLIN)
     while left:
-        left_s = min(max(deadline - time.monotonic(), 0.0), _LONGEST_POLL_S)
+        left_s = min(max(deadline - time.monotonic(), 0.0), LONGEST_POLL_S)
         # Readable once every thread has ended, zombies included (pidfd_open(2)).
         for pidfd, _ in poll.poll(left_s * 1000):
             poll.unregister(pidfd)
