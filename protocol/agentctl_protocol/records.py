@@ -51,7 +51,11 @@ class _Written(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"
 
 
 class Created(_Written, frozen=True, tag="created"):
-    """The run exists.  ``boot_id`` and identities tell a later reader whether its keepers live."""
+    """The run exists.  ``boot_id`` and identities tell a later reader whether its keepers live.
+
+    ``unseen_variables``: names of variables whose value is the path of something that exists
+    and that the run does not see.
+    """
 
     supervisor: ProcessIdentity
     boot_id: str
@@ -59,6 +63,7 @@ class Created(_Written, frozen=True, tag="created"):
     uid: int = 0
     workspace: str = ""
     private_workspace: bool = False
+    unseen_variables: tuple[str, ...] = ()
 
 
 class ContainedRecord(_Written, frozen=True, tag="contained"):

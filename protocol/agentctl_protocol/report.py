@@ -190,6 +190,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     network: Network = Network.HOST
     layers: tuple[str, ...] = ()
     workspace: Workspace = Workspace()
+    unseen_variables: tuple[str, ...] = ()
     origins: dict[str, str] = {}
     limits: tuple[Limit, ...] = ()
     output_bytes: int = 0

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from agentctl_protocol.errors import LocalProtocolError
+from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 
 DEFAULT_GRACE_S: Final = 5.0
@@ -122,17 +124,46 @@ class RunSpec(
         Raises:
             SpecError: it cannot be run as it is written.
         """
+        self.check_types()
         self._check_what()
         self._check_sandbox()
         self._check_labels()
         self._check_numbers()
         return self
 
+    def check_types(self) -> None:
+        """Check that every field has the type that it is declared with: a constructor does not.
+
+        Words of ``sandbox`` and ``net`` may be plain strings.
+
+        Raises:
+            SpecError: the text names the field, and what was expected there.
+        """
+        if isinstance(self.argv, str):
+            raise SpecError("argv is one string", "give a list: the program and its arguments")
+        for option in ("ro", "rw", "unprotect", "allow", "deny", "approve"):
+            if isinstance(getattr(self, option), str):
+                raise SpecError(f"{option} is one string", "give a list of strings")
+        try:
+            given = {name: getattr(self, name) for name in _FIELDS}
+            for name in ("sandbox", "net"):
+                if isinstance(given[name], str):
+                    del given[name]
+            msgspec.convert(given, RunSpec)
+        except msgspec.ValidationError as error:
+            expected, _, at = str(error).partition(" - at `$.")
+            field = at.rstrip("`") or "a field"
+            raise SpecError(f"RunSpec.{field}: {expected}"[:200]) from None
+        try:
+            pack_value(self.input)
+        except LocalProtocolError as error:
+            raise SpecError(
+                f"input: {error}"[:200], "pass a very large number as a string, or use a file"
+            ) from None
+
     def _check_what(self) -> None:
         if (self.argv is None) == (self.target is None):
             raise SpecError("a run has either argv or target", "give exactly one of the two")
-        if isinstance(self.argv, str):
-            raise SpecError("argv is one string", "give a list: the program and its arguments")
         if self.argv is not None and (not self.argv or not self.argv[0]):
             raise SpecError("no program to run", "agentctl run -- PROGRAM ARG...")
         if self.argv is not None and self.input is not None:
@@ -149,9 +180,6 @@ class RunSpec(
                 raise SpecError(f"not an environment variable: {key!r}"[:200])
 
     def _check_sandbox(self) -> None:
-        for option in ("ro", "rw", "unprotect"):
-            if isinstance(getattr(self, option), str):
-                raise SpecError(f"{option} is one string", "give a list of paths")
         for path in (self.workspace, *self.ro, *self.rw, *self.unprotect):
             if path is not None and (not path or "\0" in path or len(path) > MAX_PATH):
                 raise SpecError(f"not a path: {path[:80]!r}")
@@ -198,6 +226,9 @@ class RunSpec(
             check_pattern(pattern)
         if self.capture_bytes < 0:
             raise SpecError(f"cannot keep {self.capture_bytes} bytes of output")
+
+
+_FIELDS: Final = RunSpec.__struct_fields__
 
 
 def split_target(target: str) -> tuple[str, str]:

@@ -28,6 +28,7 @@ def settled(spec: RunSpec, environ: Mapping[str, str]) -> RunSpec:
         SpecError: there is no level of the name that *environ* gives, or the spec cannot be
             run as it is written.
     """
+    spec.check_types()
     origins = dict(spec.origins)
     if spec.sandbox is not None:
         level = _word(spec.sandbox, Sandbox, "sandbox level")

@@ -231,6 +231,7 @@ class Supervisor:
                     uid=os.getuid(),
                     workspace=policy.workspace.told if policy.workspace else "",
                     private_workspace=bool(policy.workspace and policy.workspace.private),
+                    unseen_variables=tuple(dict.fromkeys(name for name, _ in policy.unseen)),
                 )
             )
             run = Run(

@@ -69,7 +69,7 @@ class Enclosure:
         try:
             root.enter()
         except UnfitPartError as error:
-            raise refused_part(error.path, str(error), error.hint) from None
+            raise refused_part(error.path, str(error), error.hint, error.cause) from None
 
 
 @contextlib.contextmanager

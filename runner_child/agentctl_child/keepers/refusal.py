@@ -34,15 +34,19 @@ class CannotStartError(Exception):
         return Refused(fault=self.fault, detail=str(self), hint=self.hint)
 
 
+#: What ran out, by errno: no weaker sandbox would have more of it.
+_USED_UP: Final = {
+    errno.EAGAIN: "Too many processes: see `ulimit -u` and the cgroup's pids.max.",
+    errno.ENOMEM: "The machine is out of memory.",
+    errno.EMFILE: "Raise the limit on open files, `ulimit -n`.",
+    errno.ENFILE: "The machine has too many open files.",
+}
+
+
 def refused_by_system(what: str, error: OSError) -> CannotStartError:
     """An operation of ours that failed."""
-    hints = {
-        errno.EAGAIN: "Too many processes: see `ulimit -u` and the cgroup's pids.max.",
-        errno.ENOMEM: "The machine is out of memory.",
-        errno.EMFILE: "Too many open files: see `ulimit -n`.",
-        errno.ENFILE: "The machine has too many open files.",
-    }
-    hint = hints.get(error.errno or 0, "See `agentctl doctor`: it says what is missing here.")
+    number = error.errno or 0
+    hint = _USED_UP.get(number, "See `agentctl doctor`: it says what is missing here.")
     return CannotStartError("system", f"{what}: {error.strerror}", hint=hint)
 
 
@@ -100,6 +104,8 @@ def refused_namespace(name: str, error: OSError) -> CannotStartError:
 
 def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
     """A step of the confinement, by its name in `steps`, was refused by the kernel."""
+    if error.errno in _USED_UP:
+        return refused_by_system(f"the run's {name} cannot be set up", error)
     if level not in CONFINED:
         if name in _MAKING_NAMESPACES | _IN_NAMESPACES:
             return refused_namespace(name, error)
@@ -123,8 +129,12 @@ def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
     )
 
 
-def refused_part(path: bytes, problem: str, hint: str) -> CannotStartError:
-    """Something that the run was to see cannot be shown to it."""
+def refused_part(
+    path: bytes, problem: str, hint: str, error: OSError | None = None
+) -> CannotStartError:
+    """Refuse a run that cannot be shown something.  ``error``: what the kernel said of it."""
+    if error is not None and error.errno in _USED_UP:
+        return refused_by_system(f"{shown(path)} cannot be made visible to the run", error)
     otherwise = f"See `agentctl doctor`; or {_WEAKER[Sandbox.STRICT]}."
     return CannotStartError("sandbox", f"{shown(path)} {problem}", hint=hint or otherwise)
 
@@ -161,11 +171,7 @@ def refused_program(
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         if os.path.exists(path):
             # The file is there: it is what the file names in its turn that is missing.
-            return CannotStartError(
-                "not_found",
-                f"{program} cannot be executed: its interpreter{_interpreter(path)} is missing",
-                hint="Correct the file's first line, or install the interpreter.",
-            )
+            return _without_interpreter(program, path)
         hint = "" if b"/" in argv[0] else "It was looked for in the PATH of the run's environment."
         return CannotStartError("not_found", f"program not found: {program}", hint=hint)
     if error.errno == errno.E2BIG:
@@ -209,14 +215,51 @@ def _too_long(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> CannotStartE
     )
 
 
-def _interpreter(path: bytes) -> str:
+def _without_interpreter(program: str, path: bytes) -> CannotStartError:
+    """The program of an existing file is not there: a script's interpreter, a binary's loader."""
+    beginning = _beginning(path)
+    cannot = f"{program} cannot be executed"
+    if beginning.startswith(b"\x7fELF"):
+        return CannotStartError(
+            "not_found",
+            f"{cannot}: the dynamic loader that it was linked for is not there",
+            hint="It was built for another system (musl or glibc, 32 or 64 bits), or the run"
+            " does not see its loader: --ro DIR shows it a directory.",
+        )
+    line, _, _ = beginning.partition(b"\n")
+    if line.endswith(b"\r"):
+        return CannotStartError(
+            "not_found",
+            f"{cannot}: its first line ends in a carriage return (\\r, a CRLF line end), which"
+            f" Linux takes for a part of the interpreter's name: {shown(line)}",
+            hint=f"sed -i 's/\\r$//' {shown(path)} gives it Unix line ends.",
+        )
+    named = _interpreter(line)
+    return CannotStartError(
+        "not_found",
+        f"{cannot}: the run has no {named}, its interpreter"
+        if named
+        else f"{cannot}: what it needs in order to run is not there",
+        hint="Install the interpreter or correct the file's first line; if it is there outside"
+        " of the run, --ro DIR shows the run its directory.",
+    )
+
+
+def _beginning(path: bytes) -> bytes:
+    """What the kernel reads of a program to find its interpreter: BINPRM_BUF_SIZE, 256 bytes."""
     try:
         with open(path, "rb") as file:
-            line = file.readline(_SHOWN)
+            return file.read(256)
     except OSError:
+        return b""
+
+
+def _interpreter(line: bytes) -> str:
+    """The interpreter in a ``#!`` line, whose words end at a blank or tab and nothing else."""
+    if not line.startswith(b"#!"):
         return ""
-    words = line[2:].split() if line.startswith(b"#!") else []
-    return f" {shown(words[0])}" if words else ""
+    named, _, _ = line[2:].strip(b" \t").replace(b"\t", b" ").partition(b" ")
+    return shown(named)
 
 
 def _has_execute_bit(path: bytes) -> bool:

@@ -47,13 +47,16 @@ _MASKED_IN_PROC: Final = (
 class UnfitPartError(Exception):
     """A part of the view cannot be had as it was asked for.
 
-    The text is what is to be said of ``path``.
+    The text is what is to be said of ``path``; ``cause``: what the kernel said, if it was that.
     """
 
-    def __init__(self, path: bytes, problem: str, hint: str = "") -> None:
+    def __init__(
+        self, path: bytes, problem: str, hint: str = "", cause: OSError | None = None
+    ) -> None:
         super().__init__(problem)
         self.path = path
         self.hint = hint
+        self.cause = cause
 
 
 @dataclass
@@ -397,4 +400,5 @@ def _unfit(part: Part, error: OSError) -> UnfitPartError:
         part.path,
         f"cannot be made visible to the run: {error.strerror}",
         hints.get(error.errno or 0, ""),
+        error,
     )

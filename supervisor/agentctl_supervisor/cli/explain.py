@@ -151,6 +151,8 @@ def _confined(it: Explanation) -> Iterator[tuple[str, str]]:
         )
     yield "environment", f"yours: {' '.join(it.environment) or 'nothing'}"
     yield "", f"its own: {' '.join(it.environment_own)}"
+    for shown in it.unseen:
+        yield "NOT SEEN", f"{shown.path} ({shown.why}): --ro shows it to the run"
 
 
 def _listed(shown: Sequence[Shown]) -> str:

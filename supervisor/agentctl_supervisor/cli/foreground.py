@@ -19,11 +19,17 @@ from agentctl_protocol.values import NIL
 from agentctl_protocol.vocabulary import Reason, Result
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.call_rules import text_of
-from agentctl_supervisor.cli import fresh_workspace, standard_io, terminal, workspace_words
+from agentctl_supervisor.cli import (
+    failure_hints,
+    fresh_workspace,
+    standard_io,
+    terminal,
+    workspace_words,
+)
 from agentctl_supervisor.cli.live_view import LiveView
 from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.stop_signals import STOP_SIGNALS, release
-from agentctl_supervisor.cli.wording import called, cut_short, decide_by, summary, wanted_network
+from agentctl_supervisor.cli.wording import called, cut_short, decide_by, summary
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.spawner_start import StartedSpawner
@@ -33,7 +39,6 @@ _COLOURS: Final = {
     Result.TERMINATED: "green",
     Result.STOPPED: "yellow",
 }
-_NETWORK_HINT: Final = "the run had no network; --net host gives it yours"
 _HIDE_WITHIN_S: Final = 0.1
 _LAST_WORDS_S: Final = 1.0
 """How long a reader may take that somebody does not want to wait for."""
@@ -78,6 +83,8 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
                 with output.until_abandoned():
                     for line in fresh_workspace.lines_about(spec, live.report):
                         await output.say(line)
+                    for line in _lines_about_unseen(spec, live.report):
+                        await output.say(line)
             if live.stdin is not None:
                 nursery.start_soon(standard_io.pump_input, live.stdin)
             report = await live.wait(durable=True)
@@ -85,8 +92,8 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
             with output.until_abandoned():
                 await told.wait()
             nursery.cancel_scope.cancel()
-            hint = _NETWORK_HINT if wanted_network(report, live.stderr) else ""
-        await _tell_end(spec, report, output, hint=hint, quiet=quiet, as_json=as_json)
+            hints = failure_hints.hints(report, live.stderr, spec.unprotect)
+        await _tell_end(spec, report, output, hints=hints, quiet=quiet, as_json=as_json)
     return report
 
 
@@ -209,7 +216,7 @@ async def _tell_end(
     report: Report,
     output: standard_io.Output,
     *,
-    hint: str,
+    hints: list[str],
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -224,10 +231,8 @@ async def _tell_end(
             for line in _last_words(report, at_terminal=output.has_status):
                 await output.say(line)
         if not quiet:
-            for told in workspace_words.hints(report):
+            for told in (*workspace_words.hints(report), *hints):
                 await output.say(terminal.labelled("hint", told))
-        if hint and not quiet:
-            await output.say(terminal.labelled("hint", hint))
 
 
 def _last_words(report: Report, *, at_terminal: bool) -> Iterator[str]:
@@ -249,6 +254,13 @@ def _last_words(report: Report, *, at_terminal: bool) -> Iterator[str]:
     else:
         yield f"{label} {words}"
         yield f"  {show}"
+
+
+def _lines_about_unseen(spec: RunSpec, report: Report) -> Iterator[str]:
+    for name in report.unseen_variables:
+        value = cut_short((spec.env or {}).get(name, ""), _SHOWN_ARGUMENTS)
+        yield terminal.plain(f"agentctl: {name} names {value}, which the run does not see")
+        yield terminal.labelled("hint", f'--ro "${name}" shows it to the run')
 
 
 def _terminal() -> str:

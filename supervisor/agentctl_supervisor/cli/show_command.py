@@ -92,6 +92,9 @@ def _facts(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
         yield "LEFT", f"{survivor.pid} {survivor.command}"
     yield from _products(report)
     yield from workspace_words.facts(report)
+    if report.unseen_variables:
+        named = ", ".join(report.unseen_variables)
+        yield "not seen", f"files that {named} names: --ro PATH shows them to the run"
     level = f"{report.sandbox}{_origin(report, 'sandbox')}"
     yield "sandbox", ": ".join(filter(None, (level, ", ".join(report.layers))))
     if report.limits:

@@ -17,15 +17,6 @@ RUNG_WORDS: Final = {
     Rung.SIGTERM: "SIGTERM",
     Rung.SIGKILL: "SIGKILL",
 }
-_LAST_WORDS: Final = 1 << 14
-_NO_NETWORK: Final = re.compile(
-    r"(?i:network is unreachable|name resolution|name or service not known|no such host"
-    r"|could ?n.t resolve|could not resolve|cannot resolve|no address associated"
-    r"|connection refused|could not connect|couldn.t connect|failed to connect"
-    r"|failed to establish a new connection|nodename nor servname)"
-    r"|\b(ENOTFOUND|EAI_AGAIN|ENETUNREACH|ECONNREFUSED|getaddrinfo)\b"
-)
-"""How curl, git, Python, Node, Go and the C library say it."""
 _HARMLESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*", re.ASCII)
 _PLAIN: Final = frozenset({Result.SUCCEEDED, Result.STOPPED})
 _SAID: Final = frozenset({Reason.EXIT, Reason.SIGNAL})
@@ -127,14 +118,6 @@ def took(report: Report, now: datetime) -> float:
     return max(
         ((report.ended_at or now) - (report.started_at or report.created_at)).total_seconds(), 0
     )
-
-
-def wanted_network(report: Report, stderr: bytes) -> bool:
-    """Whether a run without a network failed of that, as far as its last words tell."""
-    if report.network is not Network.NONE or report.result is not Result.FAILED:
-        return False
-    told = stderr[-_LAST_WORDS:].decode("utf-8", "replace") + report.error[-_LAST_WORDS:]
-    return _NO_NETWORK.search(told) is not None
 
 
 def summary(report: Report, now: datetime) -> str:

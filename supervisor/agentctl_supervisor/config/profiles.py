@@ -19,6 +19,9 @@ from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.guessing import closest
 
 PROFILE_VARIABLE: Final = "AGENTCTL_PROFILE"
+_PREFIX: Final = "AGENTCTL_"
+_NO_SETTINGS: Final = ("HOME", "PROFILE", "DEBUG", "CONTAINMENT", "CHANNEL_FD", "RUN_ID")
+"""Variables of ours that are no settings, without the prefix."""
 NO_FILES: Final = "none"
 """The profile that is not even looked for: no file is read."""
 
@@ -100,12 +103,38 @@ def _flags(flags: Mapping[str, Any], cwd: str) -> Layer:
 
 
 def _environment(environ: Mapping[str, str], cwd: str) -> Layer:
+    """The settings in *environ*.
+
+    Raises:
+        UsageError: a variable makes no sense, or seems to be the misspelt name of a setting.
+    """
+    _refuse_misspelt(environ)
     given = {
         name: key.read(text, Place(key.variable, cwd))
         for name, key in KEYS.items()
         if not key.many and (text := environ.get(key.variable))
     }
     return Layer(given, {name: f"env {KEYS[name].variable}" for name in given})
+
+
+def _refuse_misspelt(environ: Mapping[str, str]) -> None:
+    """Refuse what would be ignored in silence.  Other programs may have names of this prefix."""
+    variables = {key.variable: key for key in KEYS.values()}
+    known = [key.variable for key in KEYS.values() if not key.many]
+    known += [_PREFIX + name for name in _NO_SETTINGS]
+    for name in environ:
+        if not name.startswith(_PREFIX) or name in known:
+            continue
+        if name in variables:
+            raise UsageError(
+                f"{name}: no variable sets a list",
+                hint=f"--{variables[name].name} on the command line, or a profile",
+            )
+        if close := closest(name.removeprefix(_PREFIX), [k.removeprefix(_PREFIX) for k in known]):
+            raise UsageError(
+                f"{_cut(name)!r} in the environment is no setting",
+                hint=f"did you mean {_PREFIX}{close}? unset it otherwise",
+            )
 
 
 # --- files ------------------------------------------------------------------

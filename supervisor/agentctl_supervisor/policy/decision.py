@@ -21,6 +21,7 @@ from agentctl_supervisor.policy.contents import beginning
 from agentctl_supervisor.policy.import_path import ImportPath
 from agentctl_supervisor.policy.links import cut_short, follow, leads_out
 from agentctl_supervisor.policy.places import refuse_broad
+from agentctl_supervisor.policy.unseen_files import unseen_files
 from agentctl_supervisor.policy.view import (
     Gathered,
     Piece,
@@ -49,6 +50,7 @@ class Policy:
     ``argv``, ``env``, ``cwd``: as the run has them.  ``tmp`` and ``home``: its own.
     ``to_make``: directories of its own that its supervisor makes before, in its run directory.
     ``exposed``: protected names that could not be protected, and why.
+    ``unseen``: variables that name a path which exists and which the run does not see, with it.
     """
 
     level: Sandbox
@@ -63,6 +65,7 @@ class Policy:
     home: str = ""
     to_make: tuple[str, ...] = ()
     exposed: tuple[tuple[str, str], ...] = ()
+    unseen: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -227,6 +230,7 @@ class _Confined:
             home=self._home,
             to_make=tuple(to_make),
             exposed=tuple(self._exposed),
+            unseen=tuple(unseen_files(self._spec.env or {}, view)),
         )
 
     # --- what it sees ------------------------------------------------------

@@ -38,7 +38,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     ``protected``: names in the workspace that it cannot change; ``exposed``: those that are
     there and that it can, with the reason; ``missing``: those that are not there, and are
     told of if the run makes them.  ``environment``: names of variables that are the caller's;
-    ``environment_own``: those that are the run's.  ``calls``: rules for the gate.
+    ``environment_own``: those that are the run's.  ``unseen``: paths that
+    the caller's variables name, and that the run does not see.  ``calls``: rules for the gate.
     ``origins``: where settings came from.
     ``steps``: what is taken from the run, in order, as its keepers list it.
     """
@@ -63,6 +64,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     unprotected: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     environment_own: tuple[str, ...] = ()
+    unseen: tuple[Shown, ...] = ()
     limits: tuple[Limit, ...] = ()
     calls: tuple[str, ...] = ()
     stop_when: str = ""
@@ -113,6 +115,7 @@ def explain(
         unprotected=tuple(map(as_text, spec.unprotect)),
         environment=tuple(sorted(map(as_text, set(policy.env) - set(own)))),
         environment_own=own,
+        unseen=tuple(Shown(as_text(path), f"named by {name}") for name, path in policy.unseen),
         limits=limits,
         calls=tuple(_call_rules(spec)),
         stop_when="" if spec.stop_when is None else str(spec.stop_when),

@@ -270,6 +270,7 @@ class Fold:
             network=self.spec.net or Network.HOST,
             layers=self._started.layers if self._started else (),
             workspace=self._workspace.workspace(over=over, started=self.started),
+            unseen_variables=self.created.unseen_variables if self.created else (),
             origins=self.spec.origins,
             limits=limits_of(self.spec),
             output_bytes=self._output_bytes,
