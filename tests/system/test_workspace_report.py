@@ -227,3 +227,43 @@ def test_a_flood_of_files_is_bounded(caller: Sandboxed) -> None:
     if not told["incomplete"]:  # on a machine that is busy there is no time for all
         assert told["changed_left_out"] == 19_001
     assert len(json.dumps(told)) < 100_000
+
+
+def test_names_further_down_are_told(caller: Sandboxed) -> None:
+    """An agent and a shell obey them where they are, whether they were there before or not."""
+    caller.make("workspace/sub/CLAUDE.md", "mine")
+    script = "echo evil >> sub/CLAUDE.md; mkdir -p new/.vscode; echo x > new/.envrc"
+    done = caller.shell(script, "--name", "x")
+    assert done.code == 0, done.err
+    told = shown(caller)["workspace"]["exposed"]
+    assert told == ["new/.envrc", "new/.vscode", "sub/CLAUDE.md"]
+    assert "sub/CLAUDE.md (coding agents follow it)" in done.err
+
+
+def test_what_holds_for_the_workspace_holds_for_what_rw_opens(caller: Sandboxed) -> None:
+    """Protected at the top of it, told where that cannot be, and freed by name."""
+    caller.make("more/.bashrc", "mine")
+    caller.make("more/sub")
+    opened = ("--rw", str(caller.directory / "more"))
+    script = f"cd {caller.directory}/more; echo evil > .bashrc; echo new > sub/CLAUDE.md"
+    done = caller.shell(script, *opened, "--name", "x")
+    assert "Read-only file system" in done.err
+    assert (caller.directory / "more/.bashrc").read_text() == "mine"
+    assert shown(caller)["workspace"]["exposed"] == [f"{caller.directory}/more/sub/CLAUDE.md"]
+    freed = caller.shell(script, *opened, "--unprotect", ".bashrc", "--name", "y")
+    assert "Read-only" not in freed.err
+    assert (caller.directory / "more/.bashrc").read_text() == "evil\n"
+
+
+def test_a_git_directory_by_rw_keeps_its_hooks_and_config(caller: Sandboxed) -> None:
+    """The only way to use a linked worktree: what git executes stays as it was, or is told."""
+    for name, text in (("HEAD", "ref: refs/heads/main\n"), ("config", "[core]\n")):
+        caller.make(f"repo/.git/{name}", text)
+    for name in ("objects", "refs", "hooks"):
+        caller.make(f"repo/.git/{name}")
+    git = caller.directory / "repo/.git"
+    script = f"cd {git}; echo x > hooks/pre-commit; echo x >> config; echo x > commondir"
+    done = caller.shell(script, "--rw", str(git), "--name", "x")
+    assert done.err.count("Read-only file system") == 2
+    assert not (git / "hooks/pre-commit").exists()
+    assert shown(caller)["workspace"]["exposed"] == [f"{git}/commondir"]

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from agentctl_protocol.report import Report, Workspace
-from agentctl_supervisor.policy.protected import reason
+from agentctl_supervisor.policy.obeyed_names import reason
 
 _NAMES: Final = 5
 _LONGEST: Final = 60
 _AMBIGUOUS: Final = frozenset(" ,'\"\\")
-_REPOSITORY: Final = "/.git/"
 
 
 def facts(report: Report) -> Iterator[tuple[str, str]]:
@@ -77,8 +76,7 @@ def _obeyed(workspace: Workspace) -> str:
 
 
 def _name_and_reason(path: str) -> str:
-    head, nested, tail = path.rpartition(_REPOSITORY)
-    return f"{name(path)} ({reason('.git/' + tail if nested and head else path)})"
+    return f"{name(path)} ({reason(path)})"
 
 
 def _kind_and_name(special: str) -> str:

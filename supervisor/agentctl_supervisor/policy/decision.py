@@ -19,7 +19,8 @@ from agentctl_supervisor.policy import (
 from agentctl_supervisor.policy.caller import caller
 from agentctl_supervisor.policy.contents import beginning
 from agentctl_supervisor.policy.import_path import ImportPath
-from agentctl_supervisor.policy.links import cut_short, follow, leads_out
+from agentctl_supervisor.policy.links import cut_short, follow, is_beneath, leads_out
+from agentctl_supervisor.policy.own_files import second_name
 from agentctl_supervisor.policy.places import refuse_broad
 from agentctl_supervisor.policy.unseen_files import unseen_files
 from agentctl_supervisor.policy.view import (
@@ -135,6 +136,7 @@ class _Confined:
         self._spec, self._ground, self._level, self._network = spec, ground, level, network
         known = caller(ground.environ, ground.here, ground.path)
         self._names, self._places, self._ours, self._reserved = known
+        _refuse_second_names()
         protected.check(spec.unprotect)
         here = look(ground.here, self._names)
         self._here = here.real
@@ -149,6 +151,7 @@ class _Confined:
             places=self._places,
             reserved=self._reserved,
         )
+        self._opened: Final[list[str]] = []
         self._gathered: Final = Gathered(self._writable_by_runs(here.real))
         self._env: Final = _whole_environment(spec, ground, level)
         self._exposed: list[tuple[str, str]] = []
@@ -274,7 +277,9 @@ class _Confined:
         self._named("--ro", self._spec.ro, writable=False)
         self._named("--rw", self._spec.rw, writable=True)
         if not workspace.private:
-            self._protected()
+            self._protect_names(workspace.path)
+        for path in self._opened:
+            self._protect_names(path)
 
     def _named(self, option: str, paths: tuple[str, ...], *, writable: bool) -> None:
         for path in paths:
@@ -306,6 +311,8 @@ class _Confined:
                 )
             if writable and not os.access(real, os.W_OK):
                 raise SpecError(f"{option} {shown} cannot be written to", f"ls -ld {shown}")
+            if writable and is_directory and not is_beneath(real, self._workspace.path):
+                self._opened.append(real)
             self._gathered.show(full, option, Rank.NAMED, writable=writable, mapped=True)
 
     def _keep_imports(self) -> None:
@@ -337,28 +344,26 @@ class _Confined:
             elif self._places.why_kept(name) or self._reserved.why_not(name).why:
                 self._gathered.show(point, f"another name of {name}", Rank.KEPT)
 
-    def _protected(self) -> None:
-        workspace, unprotect = self._workspace.path, self._spec.unprotect
-        for name in protected.names(unprotect):
-            path = os.path.join(workspace, name)
+    def _protect_names(self, directory: str) -> None:
+        """Protect what other programs obey in *directory*, which the run may write to."""
+        for name, why in protected.names_in(directory, self._spec.unprotect).items():
+            path = os.path.join(directory, name)
             if not os.path.lexists(path):
                 continue
             if name == ".git" and not os.path.isfile(path):
                 continue
             if name == protected.CONFIGURATION and not _configures_agentctl(path):
                 continue
-            self._protect(name, protected.reason(name))
-        for name, why in protected.of_git(workspace, unprotect).items():
-            self._protect(name, why)
+            self._protect(directory, path, why)
 
-    def _protect(self, name: str, why: str) -> None:
-        path = os.path.join(self._workspace.path, name)
+    def _protect(self, directory: str, path: str, why: str) -> None:
         if _leads_elsewhere(path):
-            self._exposed.append((name, "a link cannot be protected"))
+            told = path.removeprefix(self._workspace.path.rstrip("/") + "/")
+            self._exposed.append((told, "a link cannot be protected"))
             return
         # Somebody else's stays that: a key of root's, where root runs something in the
         # directory of a user, is not the run's to read.
-        mapped = not belongs_to_another(path, self._workspace.path)
+        mapped = not belongs_to_another(path, directory)
         self._gathered.put(Piece(Bind(os.fsencode(path), mapped=mapped), why, Rank.PROTECTED))
 
     # --- its own -----------------------------------------------------------
@@ -415,6 +420,16 @@ class _Confined:
                     "--workspace DIR without it, or --sandbox strict",
                 )
             self._exposed.append((piece.path, "standard cannot protect it"))
+
+
+def _refuse_second_names() -> None:
+    if linked := second_name():
+        raise SpecError(
+            f"{cut_short(linked)}, a file of agentctl's, has a second name (a hard link into a"
+            " package cache), by which a run could change it",
+            "uv tool install --reinstall --link-mode copy agentctl-supervisor"
+            " (UV_LINK_MODE=copy for uv run, uvx); conda: set always_copy; or use pip, pipx",
+        )
 
 
 def _links(path: str) -> list[Link]:

@@ -27,6 +27,13 @@ _SECTION: Final = re.compile(r"\s*\[\s*([\w.-]+)[^\]\n]*\]")
 _SETTING: Final = re.compile(r"\s*([\w-]+)\s*=\s*(.*)")
 
 
+def is_git_directory(directory: str) -> bool:
+    """Whether git takes *directory* itself for a repository: gitrepository-layout(5)."""
+    return os.path.lexists(os.path.join(directory, "HEAD")) and any(
+        os.path.lexists(os.path.join(directory, name)) for name in ("objects", "commondir")
+    )
+
+
 def found(workspace: str) -> dict[str, str]:
     """The names in the repository of *workspace*, relative to it, each with the reason."""
     if not os.path.isdir(os.path.join(workspace, ".git")):

@@ -83,7 +83,9 @@ _ABSOLUTE: Final = (
 )
 _NOT_BOUND: Final = "python -P -m agentctl_supervisor, or agentctl, is not bound to it"
 _SAFE_PATH: Final = "python -P does not import from there; or name a directory of the run's own"
-_APART: Final = "install agentctl in an environment of its own: pipx install, uv tool install"
+_APART: Final = (
+    "install agentctl in an environment of its own: pipx install, uv tool install --link-mode copy"
+)
 _NO_USER_SITE: Final = "PYTHONNOUSERSITE=1 does without"
 
 

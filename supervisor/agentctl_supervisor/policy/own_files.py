@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
+from typing import Final, NamedTuple
 
 from agentctl_supervisor.policy.import_path import PACKAGES, search_path
 from agentctl_supervisor.policy.installations import prefix_parts
 from agentctl_supervisor.policy.places import Places
+
+_OF_THE_SYSTEM: Final = ("/usr/lib", "/nix/store/")
 
 
 @dataclass(frozen=True)
@@ -48,25 +51,56 @@ def _packages() -> Iterator[OwnFile]:
         spec = find_spec(name)
         for path in (spec.submodule_search_locations or ()) if spec else ():
             yield OwnFile(path, "agentctl's own files")
-            for link in _links_beneath(path):
+            for link in _beneath(path).links:
                 yield OwnFile(link, "agentctl's own files")
 
 
+def second_name() -> str:
+    """Return a file of ours that has a second name by which a run might change it, or nothing.
+
+    ``uv`` makes hard links into its cache, ``conda`` into its packages.  Where the other name
+    is cannot be found out, and whoever writes to it writes to ours.
+    """
+    for name in PACKAGES:
+        spec = find_spec(name)
+        for path in (spec.submodule_search_locations or ()) if spec else ():
+            if linked := _beneath(path).hard_linked:
+                return linked
+    return os.__file__ if _has_second_name(os.stat(os.__file__), os.__file__) else ""
+
+
+class _Beneath(NamedTuple):
+    """What is in a directory: symbolic links, and one of the files with a second name."""
+
+    links: tuple[str, ...]
+    hard_linked: str
+
+
 @lru_cache(maxsize=len(PACKAGES))
-def _links_beneath(directory: str) -> tuple[str, ...]:
-    """As a farm of links has them; looked for once, since it takes 1 ms for all packages."""
-    found, left = [], [directory]
+def _beneath(directory: str) -> _Beneath:
+    """Look for links once, since it takes 1 ms for all packages."""
+    links, hard_linked, left = [], "", [directory]
     while left:
         try:
             with os.scandir(left.pop()) as entries:
                 for entry in entries:
                     if entry.is_symlink():
-                        found.append(entry.path)
+                        links.append(entry.path)
                     elif entry.is_dir():
                         left.append(entry.path)
+                    elif not hard_linked and _has_second_name(entry.stat(), entry.path):
+                        hard_linked = entry.path
         except OSError:
             continue
-    return tuple(found)
+    return _Beneath(tuple(links), hard_linked)
+
+
+def _has_second_name(found: os.stat_result, path: str) -> bool:
+    # What belongs to somebody else cannot be written to by its other name either.  OSTree and
+    # Nix link the files of the whole system, which is shown to no run to write to.
+    return (
+        found.st_nlink > 1 and found.st_uid == os.geteuid() and not path.startswith(_OF_THE_SYSTEM)
+    )
 
 
 def _search_path(places: Places, python_path: str) -> Iterator[OwnFile]:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.policy import protected
+from agentctl_supervisor.policy.obeyed_names import ANYWHERE
 from agentctl_supervisor.workspace.artifacts import read_small
 from agentctl_supervisor.workspace.beneath import HANDLE, open_beneath, open_directory, open_root
 from agentctl_supervisor.workspace.changes import Bounds, Walk
@@ -27,29 +28,33 @@ _BENEATH_A_NAME: Final = Bounds(entries=2000, depth=8, seconds=0.1, names=1, spe
 
 
 class Names(NamedTuple):
-    """The protected names of a workspace as a run begins.
+    """The protected names of a directory that a run may write to, as the run begins.
 
     ``obeyed``: whatever is changed under these counts.  ``protected``: those that the run
     cannot change.  ``linked``: where a name is a link, or behind one, what it means in the
     workspace; nothing is mounted on links, so that the run can change it.  ``inodes``: of the
     protected ones, which are protected for as long as they are these files.
+    ``anywhere``: those that count in the directories further down as well.
     """
 
     obeyed: frozenset[bytes] = frozenset()
     protected: frozenset[bytes] = frozenset()
     linked: Mapping[bytes, bytes] = MappingProxyType({})
     inodes: Mapping[bytes, int] = MappingProxyType({})
+    anywhere: frozenset[bytes] = frozenset()
 
 
 def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
-    """The names in the workspace *path* of a run at *level* which begins now."""
-    names = (*protected.names(unprotect), *protected.of_git(os.fsdecode(path), unprotect))
+    """The names in the directory *path*, writable for a run at *level* which begins now."""
+    names = tuple(protected.names_in(os.fsdecode(path), unprotect))
+    anywhere = frozenset(map(os.fsencode, ANYWHERE.intersection(protected.names(unprotect))))
     there: set[bytes] = set()
     linked: dict[bytes, bytes] = {}
     try:
         root = open_root(path)
     except OSError:
-        return Names()  # then the run is refused, or says so at its end
+        # A file, or nothing: then the run is refused, or says so at its end.
+        return Names(anywhere=anywhere)
     try:
         for text in names:
             name = os.fsencode(text)
@@ -75,6 +80,7 @@ def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
         protected=kept,
         linked=linked,
         inodes={name: inode for name in kept if (inode := _inode(path, name))},
+        anywhere=anywhere,
     )
 
 
@@ -98,7 +104,19 @@ def exposed(root: int, since: int, names: Names, nested: Iterable[bytes] = ()) -
         and (name != os.fsencode(protected.CONFIGURATION) or _has_settings(root))
     }
     own |= {name for name in names.protected if _is_exchanged(root, name, since, names.inodes)}
-    return [*sorted(own), *sorted(set(nested) - own - names.protected)]
+    further = [name for name in nested if not _is_within(name, names.obeyed)]
+    return [*sorted(own), *sorted(set(further) - own)]
+
+
+def _is_within(path: bytes, names: Collection[bytes]) -> bool:
+    """Whether *path* is, or lies beneath, one of *names*, which are looked at one by one."""
+    at = len(path)
+    while at >= 0:
+        # As a directory, .git is the repository: only names in it count.
+        if path[:at] in names and path[:at] != b".git":
+            return True
+        at = path.rfind(b"/", 0, at)
+    return False
 
 
 def _is_exchanged(root: int, name: bytes, since: int, inodes: Mapping[bytes, int]) -> bool:
