@@ -83,10 +83,15 @@ class Started(_Written, frozen=True, tag="started"):
 
 
 class Output(_Written, frozen=True, tag="output"):
-    """Bytes that the run wrote to stdout or stderr, in the order in which they were read."""
+    """Bytes that the run wrote to stdout or stderr, in the order in which they were read.
+
+    Between two streams that is not the order in which they were written.  ``both``: they were one
+    pipe, so that it is; which of the two a byte was written to is not known.
+    """
 
     stream: Literal["stdout", "stderr"]
     data: bytes
+    both: bool = False
 
 
 class Waiting(_Written, frozen=True, tag="waiting"):

@@ -6,6 +6,7 @@ embedding program closes them too: it may come between the two.
 """
 
 import contextlib
+import fcntl
 import os
 import socket
 import weakref
@@ -24,7 +25,7 @@ class Plumbing:
     channel: socket.socket
     stdin: int | None
     stdout: int
-    stderr: int
+    stderr: int | None
 
     def close(self) -> None:
         """Close them all: nobody took one."""
@@ -33,6 +34,29 @@ class Plumbing:
         for fd in (self.stdin, self.stdout, self.stderr):
             if fd is not None:
                 os.close(fd)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPipes:
+    """How a run's output reaches us.
+
+    ``one``: stdout and stderr are one pipe, which keeps their order.  ``capacity``: bytes that a
+    pipe is to hold, as far as this user may have them; 0: what the kernel gives.
+    """
+
+    one: bool = False
+    capacity: int = 0
+
+    def enlarge(self, fd: int) -> None:
+        """Give the pipe *fd* its capacity: F_SETPIPE_SZ, pipe(7)."""
+        if not self.capacity:
+            return
+        # EPERM: more than fs.pipe-max-size, or than this user's share of pipe pages.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, self.capacity)
+
+
+TWO_PIPES: Final = OutputPipes()
 
 
 class TheirEnds:
@@ -80,8 +104,10 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
-def lay(stdin: bool) -> tuple[Plumbing, TheirEnds]:
+def lay(stdin: bool, pipes: OutputPipes = TWO_PIPES) -> tuple[Plumbing, TheirEnds]:
     """New descriptors for one run; *stdin*: an open standard input instead of the null device.
+
+    *pipes*: those for its output.
 
     Raises:
         OSError: out of descriptors (EMFILE, ENFILE); none is left open.
@@ -106,8 +132,14 @@ def lay(stdin: bool) -> tuple[Plumbing, TheirEnds]:
             close_on_failure(their_stdin)
         stdout, their_stdout = os.pipe()
         close_on_failure(stdout, their_stdout)
-        stderr, their_stderr = os.pipe()
-        close_on_failure(stderr, their_stderr)
+        pipes.enlarge(stdout)
+        if pipes.one:
+            stderr, their_stderr = None, os.dup(their_stdout)
+            close_on_failure(their_stderr)
+        else:
+            stderr, their_stderr = os.pipe()
+            close_on_failure(stderr, their_stderr)
+            pipes.enlarge(stderr)
         undo.pop_all()
     theirs = TheirEnds((status_fd, channel_fd, their_stdin, their_stdout, their_stderr))
     return Plumbing(status, channel, our_stdin, stdout, stderr), theirs

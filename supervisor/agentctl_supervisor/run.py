@@ -94,14 +94,10 @@ class Run:
             on_said=self._watch.heard,
             on_illegal=self._broke_protocol,
         )
-        self._outputs = (
-            OutputPump(
-                "stdout", plumbing.stdout, self._write_output, on_output, spec.capture_bytes
-            ),
-            OutputPump(
-                "stderr", plumbing.stderr, self._write_output, on_output, spec.capture_bytes
-            ),
-        )
+        self._outputs: Final[dict[StreamName, OutputPump]] = {
+            name: OutputPump(name, fd, self._write_output, on_output, spec.capture_bytes)
+            for name, fd in _output_pipes(plumbing)
+        }
         self._climb = Climb(log, keepers, self._conversation, self._give_up)
         self.aftermath: Final = Aftermath(log, directory.path)
         self._under_way = trio.Event()
@@ -128,13 +124,16 @@ class Run:
 
     @property
     def stdout(self) -> bytes:
-        """The end of what the run wrote to stdout, up to ``capture_bytes``."""
-        return self._outputs[0].captured.bytes()
+        """The end of what the run wrote to stdout, up to ``capture_bytes``.
+
+        With one pipe for both streams (`OutputPipes`) stderr is in it as well.
+        """
+        return self._outputs["stdout"].captured.bytes()
 
     @property
     def stderr(self) -> bytes:
         """The end of what the run wrote to stderr, up to ``capture_bytes``."""
-        return self._outputs[1].captured.bytes()
+        return self._outputs["stderr"].captured.bytes() if "stderr" in self._outputs else b""
 
     def members(self) -> list[ProcessIdentity]:
         """The run's processes that are alive now."""
@@ -240,7 +239,8 @@ class Run:
 
     def close_output(self, name: StreamName) -> None:
         """Close the run's *name* as a reader that goes away would: writing to it gives SIGPIPE."""
-        self._outputs[0 if name == "stdout" else 1].close()
+        if name in self._outputs:
+            self._outputs[name].close()
 
     def events(self) -> EventStream:
         """Every record of the run's log, from the first one to the last as they are appended."""
@@ -285,7 +285,7 @@ class Run:
             try:
                 async with trio.open_nursery() as delivery:
                     self._delivery = delivery.cancel_scope
-                    for output in self._outputs:
+                    for output in self._outputs.values():
                         delivery.start_soon(self._deliver, output)
                     await self._live_until_empty(launch)
                     if self._last_word is None and self._has_orphans and self._spawner is not None:
@@ -314,7 +314,7 @@ class Run:
         async with trio.open_nursery() as tasks:
             tasks.start_soon(self._climb.keep_time)
             tasks.start_soon(self._log.keep_durable, self._conversation.acknowledge)
-            for output in self._outputs:
+            for output in self._outputs.values():
                 tasks.start_soon(output.read)
             try:
                 with self._launching:
@@ -399,7 +399,8 @@ class Run:
         )
 
     def _write_output(self, stream: StreamName, data: bytes) -> bool:
-        self._log.append_output(Output(stream=stream, data=data))
+        both = len(self._outputs) == 1
+        self._log.append_output(Output(stream=stream, data=data, both=both))
         self._watch.look()
         return True
 
@@ -431,7 +432,7 @@ class Run:
             gave_up=self._gave_up,
         ):
             self._log.decide(record)
-        for output in self._outputs:
+        for output in self._outputs.values():
             output.drain()
         survivors = self._survivors()
         if not survivors:
@@ -495,3 +496,8 @@ class Run:
             # Its warden is dead, so only what they say themselves tells who was of the run.
             left.update(marked(self.id, contained.warden.start_time))
         return [Survivor(identity.pid, command_line(identity.pid)) for identity in left]
+
+
+def _output_pipes(plumbing: Plumbing) -> list[tuple[StreamName, int]]:
+    pipes: list[tuple[StreamName, int]] = [("stdout", plumbing.stdout)]
+    return pipes if plumbing.stderr is None else [*pipes, ("stderr", plumbing.stderr)]

@@ -29,7 +29,7 @@ from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.launch import launch_of, policy_of, settled, start_of
 from agentctl_supervisor.listing import current_report
 from agentctl_supervisor.output_pump import OnOutput
-from agentctl_supervisor.plumbing import TheirEnds, lay
+from agentctl_supervisor.plumbing import TWO_PIPES, OutputPipes, TheirEnds, lay
 from agentctl_supervisor.policy import private_directories
 from agentctl_supervisor.policy.import_path import ImportPath
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
@@ -162,11 +162,14 @@ class Supervisor:
         *,
         on_output: OnOutput | None = None,
         stop_when: Condition | None = None,
+        output_pipes: OutputPipes = TWO_PIPES,
     ) -> Run:
         """Start a run and return at once; `Run.wait_started` and `Run.wait` tell how it goes.
 
         *on_output* is awaited with every piece of output, ``("stdout" | "stderr", bytes)``;
         while it is slow, so is the run.
+        *output_pipes*: with ``OutputPipes(one=True)`` stdout and stderr keep their order and are
+        not told apart.
         *stop_when* ends the run; ``spec.stop_when`` says the same as text, but for functions.
 
         Raises:
@@ -182,13 +185,17 @@ class Supervisor:
             spec = msgspec.structs.replace(spec, stop_when=str(stop_when))
         elif spec.stop_when is not None:
             stop_when = from_value(spec.stop_when)
-        run, started = self._make_run(spec, on_output, stop_when)
+        run, started = self._make_run(spec, on_output, stop_when, output_pipes)
         self._runs[run.id] = run
         self._nursery.start_soon(self._live, run, started)
         return run
 
     def _make_run(
-        self, spec: RunSpec, on_output: OnOutput | None, condition: Condition | None
+        self,
+        spec: RunSpec,
+        on_output: OnOutput | None,
+        condition: Condition | None,
+        output_pipes: OutputPipes,
     ) -> tuple[Run, "_Prepared"]:
         directory = self.home.create_run(spec.stored())
         with contextlib.ExitStack() as undo:
@@ -213,7 +220,7 @@ class Supervisor:
                 start = told_of(start, last, earlier)
             private_directories.make(policy, own_uid)
             try:
-                plumbing, theirs = lay(spec.stdin)
+                plumbing, theirs = lay(spec.stdin, output_pipes)
             except OSError as error:
                 raise SpawnError(
                     f"cannot start a run: {error.strerror}", "see `ulimit -n`"

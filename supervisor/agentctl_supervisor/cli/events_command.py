@@ -135,10 +135,11 @@ def _fields(body: msgspec.Struct) -> Iterator[tuple[str, Any]]:
 
 
 def _output(body: Output) -> dict[str, Any]:
+    both = {"both": True} if body.both else {}
     try:
-        return {"stream": body.stream, "text": body.data.decode()}
+        return {"stream": body.stream, **both, "text": body.data.decode()}
     except UnicodeDecodeError:
-        return {"stream": body.stream, "base64": base64.b64encode(body.data).decode()}
+        return {"stream": body.stream, **both, "base64": base64.b64encode(body.data).decode()}
 
 
 def _escaped(char: str) -> str:

@@ -16,7 +16,7 @@ from agentctl_protocol.records import Waiting
 from agentctl_protocol.report import Actor, Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import NIL
-from agentctl_protocol.vocabulary import Reason, Result
+from agentctl_protocol.vocabulary import EXIT_OK, EXIT_OWN_FAILURE, Reason, Result
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.call_rules import text_of
 from agentctl_supervisor.cli import (
@@ -52,13 +52,16 @@ def run(spec: RunSpec, spawner: StartedSpawner, *, quiet: bool, as_json: bool) -
     stdout goes to our stderr.
     """
     try:
-        report = trio.run(_supervise, spec, spawner, quiet, as_json)
+        report, output_lost = trio.run(_supervise, spec, spawner, quiet, as_json)
     except BaseExceptionGroup as group:
         raise _first(group) from None
-    return report.process_exit_code
+    # As other programs that could not write what they had to.
+    return report.process_exit_code or (EXIT_OWN_FAILURE if output_lost else EXIT_OK)
 
 
-async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_json: bool) -> Report:
+async def _supervise(
+    spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_json: bool
+) -> tuple[Report, bool]:
     # Open before anything is started: a signal that comes meanwhile waits for its run.
     with trio.open_signal_receiver(*_heeded()) as signals:
         release()
@@ -67,7 +70,7 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
             Supervisor.open(subreaper=True, spawner=spawner) as supervisor,
             trio.open_nursery() as nursery,
         ):
-            live = await supervisor.start(spec, on_output=output.write)
+            live = await supervisor.start(spec, on_output=output.write, output_pipes=output.pipes)
             output.on_closed = live.close_output
             told = trio.Event()
             if quiet:
@@ -92,9 +95,9 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
             with output.until_abandoned():
                 await told.wait()
             nursery.cancel_scope.cancel()
-            hints = failure_hints.hints(report, live.stderr, spec.unprotect)
+            hints = failure_hints.hints(report, live.stderr or live.stdout, spec.unprotect)
         await _tell_end(spec, report, output, hints=hints, quiet=quiet, as_json=as_json)
-    return report
+    return report, output.lost
 
 
 def _heeded() -> list[signal.Signals]:

@@ -6,6 +6,7 @@ trusts.  Nothing of them may move the cursor, change a title or hide a line.
 
 import os
 import re
+import stat
 import sys
 from typing import Final, TextIO
 
@@ -107,6 +108,22 @@ def same_device(one: int, other: int) -> bool:
     """Whether two descriptors are of one device, such as one terminal."""
     try:
         return os.fstat(one).st_rdev == os.fstat(other).st_rdev
+    except OSError:
+        return False
+
+
+def same_file(one: int, other: int) -> bool:
+    """Whether two descriptors are of one terminal, file or pipe."""
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
+
+
+def is_regular(fd: int) -> bool:
+    """Whether *fd* is a regular file."""
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode)
     except OSError:
         return False
 
