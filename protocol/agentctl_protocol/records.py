@@ -176,6 +176,7 @@ class Exit(_Written, frozen=True, tag="exit"):
 
     ``left``: how many processes it left behind alive; they were killed then.
     ``at_ns``: when nothing was left of it, if that is known better than by the record's time.
+    ``orphaned``: its keepers killed it because their supervisor was gone.
     """
 
     code: int | None = None
@@ -185,6 +186,7 @@ class Exit(_Written, frozen=True, tag="exit"):
     left: int = 0
     at_ns: int = 0
     detail: str = ""
+    orphaned: bool = False
 
 
 class Illegal(_Written, frozen=True, tag="illegal"):
@@ -221,13 +223,18 @@ class WorkspaceRecord(_Written, frozen=True, tag="workspace"):
 
 
 class End(_Written, frozen=True, tag="end"):
-    """The last record: the tree is empty, or these are what is left of it."""
+    """The last record: the tree is empty, or these are what is left of it.
+
+    ``at_ns``: the last moment of which something is known, in wall-clock nanoseconds, where the
+    record was written by somebody who came later; 0: the time of the record.
+    """
 
     processes: Processes = Processes()
     survivors: tuple[Survivor, ...] = ()
     torn_bytes: int = 0
     dropped_bytes: int = 0
     detail: str = ""
+    at_ns: int = 0
 
 
 class Observed(msgspec.Struct, frozen=True):

@@ -118,6 +118,8 @@ class Launch(_Packet, frozen=True, tag="launch"):
     ``view``: all that the agent sees at strict, where its private root is made of these
     parts in this order, parents first; at standard only its Binds count, as what Landlock
     lets it reach.  ``/proc`` and ``/dev`` come of themselves.  ``network``: NONE takes it away.
+    ``exit_file``: where the warden writes its last word as JSON if its supervisor is gone; empty:
+    nowhere.
     """
 
     run: str
@@ -134,6 +136,7 @@ class Launch(_Packet, frozen=True, tag="launch"):
     sealed: bool = True
     view: tuple[Part, ...] = ()
     network: Network = Network.HOST
+    exit_file: bytes = b""
 
 
 # --- warden → supervisor --------------------------------------------------
@@ -182,6 +185,7 @@ class Exited(_Packet, frozen=True, tag="exited"):
     ``at_ns``: when the tree was empty, in wall-clock nanoseconds; we may read this much later.
     ``deadline``: the warden's own timer ended it.  ``blocked_by``: pid of a process outside
     that holds up init's end (a tracer, or a parent of one that joined by setns).
+    ``orphaned``: the warden ended it because the supervisor, or the spawner, was gone.
     """
 
     code: int | None = None
@@ -193,6 +197,7 @@ class Exited(_Packet, frozen=True, tag="exited"):
     deadline: bool = False
     survivors: tuple[ProcessIdentity, ...] = ()
     blocked_by: int | None = None
+    orphaned: bool = False
 
 
 Status: TypeAlias = Contained | Running | Refused | Exited

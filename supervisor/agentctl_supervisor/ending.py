@@ -43,9 +43,7 @@ def how_it_ended(
         case Refused(fault=fault, detail=detail, hint=hint):
             return [RefusedRecord(_REFUSED_REASONS[fault], detail, hint)]
         case Exited() as word:
-            ended = Exit(
-                word.code, word.signal, word.cpu_s, word.max_rss_bytes, word.left, word.at_ns
-            )
+            ended = exit_record(word)
             by_warden: list[SupervisorRecord] = []
             if word.deadline and last_rung is not Rung.SIGKILL:
                 # Its own timer: nobody asked, and nobody was there to write it down.
@@ -61,6 +59,19 @@ def how_it_ended(
         case None:
             what = "it could not be ended" if gave_up else "its warden was killed"
             return [Lost(detail=f"{what}: how the agent ended is not known")]
+
+
+def exit_record(word: Exited) -> Exit:
+    """The record of a warden's last word."""
+    return Exit(
+        word.code,
+        word.signal,
+        word.cpu_s,
+        word.max_rss_bytes,
+        word.left,
+        word.at_ns,
+        orphaned=word.orphaned,
+    )
 
 
 def processes_at_end(

@@ -105,10 +105,16 @@ def policy_of(
     return decide(spec, Ground(environ, working_directory(spec), run_directory, own_uid, path))
 
 
-def launch_of(spec: RunSpec, run_id: str, policy: Policy, own_uid: int | None = None) -> Launch:
+def launch_of(
+    spec: RunSpec,
+    run_id: str,
+    policy: Policy,
+    own_uid: int | None = None,
+    exit_file: str = "",
+) -> Launch:
     """What the warden of *run_id* is told, with the strongest containment.
 
-    Times out at its own limit plus both graces.
+    Times out at its own limit plus both graces.  *exit_file*: as in `Launch`.
 
     Raises:
         SpecError: an argument, a path or the environment is no text that Linux could take.
@@ -131,6 +137,7 @@ def launch_of(spec: RunSpec, run_id: str, policy: Policy, own_uid: int | None = 
             sealed=policy.level is not Sandbox.NONE,
             view=policy.view.parts,
             network=policy.network,
+            exit_file=os.fsencode(exit_file),
         )
     except UnicodeEncodeError:  # whose text may be a secret of the environment
         raise SpecError("an argument, a path or a variable cannot be encoded") from None

@@ -213,7 +213,9 @@ class Supervisor:
                 own_uid=own_uid,
                 path=self._import_path,
             )
-            launch = launch_of(spec, directory.id, policy, own_uid)
+            launch = launch_of(
+                spec, directory.id, policy, own_uid, os.path.abspath(directory.exit_path)
+            )
             start = start_of(spec, directory.id, policy)
             if spec.resumes is not None:
                 last, *earlier = self._chain(spec.resumes)

@@ -310,7 +310,7 @@ def test_explains_what_cannot_be_executed(
     assert (rubbish.fault, "neither a binary" in rubbish.detail) == ("not_executable", True)
     orphan = refused("orphan", "#!/no/such/interpreter -x\n", 0o755)
     assert orphan.fault == "not_found"
-    assert "its interpreter /no/such/interpreter is missing" in orphan.detail
+    assert "the run has no /no/such/interpreter, its interpreter" in orphan.detail
     folder = spawner.launch(str(tmp_path), containment=containment).refused()
     assert (folder.fault, "it is a directory" in folder.detail) == ("not_executable", True)
 

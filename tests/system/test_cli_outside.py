@@ -235,3 +235,21 @@ def test_a_supervisor_that_freezes_during_a_stop_holds_it_up_no_more(
     assert runs.left() == []
     process.send_signal(signal.SIGCONT)
     process.communicate(timeout=20)
+
+
+def test_what_the_keepers_did_is_told_by_the_keepers(home: AgentctlHome, runs: Foregrounds) -> None:
+    """Killed amid a stop: the run ended then, by its keepers, and not on the SIGTERM before."""
+    process = runs.up(
+        "trap 'echo heard' TERM; echo up; while :; do sleep 0.1; done",
+        *("--name", "demo", "--term-grace", "60"),
+    )
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"heard\n"
+    process.kill()
+    process.wait()
+    report = home.run("show", "demo", "-o", "json").json()
+    assert report["result"] == "stopped"
+    assert report["detail"].endswith("its keepers killed it when its supervisor was gone")
+    assert report["duration_s"] is not None
+    assert not (home.root / "runs" / report["id"] / "exit").exists()

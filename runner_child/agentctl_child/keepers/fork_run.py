@@ -110,8 +110,6 @@ def _fork_init(
     own_pidfd: int,
     deadline: float | None,
 ) -> NamespaceTree:
-    # Only where there is init to take over; in the fallback it would kill the sweeper.
-    prctl.die_with_parent()
     chain = DeathChain([own_pidfd, keepers.spawner_pidfd, keepers.supervisor_pidfd])
     if chain.broken:
         os._exit(1)

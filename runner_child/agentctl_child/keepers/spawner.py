@@ -140,8 +140,6 @@ class Spawner:
         """From the first run without a pid namespace on, a dead warden's tree comes to us."""
         if not self.sweeping:
             prctl.become_subreaper()
-            # The signal would kill the last one who can sweep when the supervisor dies.
-            prctl.die_with_parent(0)
             self.sweeping = True
 
     def _reap(self) -> None:
@@ -160,19 +158,19 @@ class Spawner:
             sweep(own, lambda: self.wardens, reap=self._reap)
 
     def take_leave(self) -> None:
-        """Let the wardens end their runs, then end what is left.
-
-        Only where we are a sweeper: elsewhere our own end kills the wardens, and theirs init.
-        """
-        if not self.sweeping:
-            return
+        """Let the wardens end their runs and write down how; then end what is left."""
         for pid in self.wardens:
             os.kill(pid, signal.SIGUSR2)
+            # Somebody may have stopped it, and we do not end before it does.
+            os.kill(pid, signal.SIGCONT)
         end = time.monotonic() + _FAREWELL_S
         while self.wardens and (left := end - time.monotonic()) > 0:
             signal.sigtimedwait([signal.SIGCHLD], left)
             self._reap()
-        sweep(os.getpid(), reap=self._reap)
+        for pid in self.wardens:
+            os.kill(pid, signal.SIGKILL)  # and init with it
+        if self.sweeping:
+            sweep(os.getpid(), reap=self._reap)
 
 
 def _complain(text: str) -> None:
@@ -193,7 +191,7 @@ def main() -> int:
     """Serve one supervisor."""
     arguments = _arguments()
     signals.refuse_all()
-    DeathChain([arguments.supervisor_pidfd]).arm()
+    DeathChain([arguments.supervisor_pidfd]).arm(signal.SIGCONT)
     reach("spawner:started")
     prctl.set_dumpable(False)
     process_title.prepare()

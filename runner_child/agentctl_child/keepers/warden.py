@@ -56,7 +56,7 @@ def run_warden(given: Descriptors, run: str, keepers: Keepers, chain: DeathChain
     status = socket.socket(fileno=given.status)
     try:
         reach("warden:forked")
-        chain.arm(signal=False)
+        chain.arm(signal.SIGCONT)
         # An own session: a Ctrl-Z at the supervisor's terminal must not stop the timer.
         os.setsid()
         process_title.set_title("agentctl-warden", f"agentctl warden {run}")
@@ -64,7 +64,10 @@ def run_warden(given: Descriptors, run: str, keepers: Keepers, chain: DeathChain
         launch = _read(given)
         forked = fork_run(launch, given, keepers, own_pidfd)
         reach("warden:cloned")
-        last = _Warden(forked, status, chain, own_pidfd).run()
+        warden = _Warden(forked, status, chain, own_pidfd)
+        last = warden.run()
+        if isinstance(last, Exited) and (last.orphaned or chain.broken):
+            _leave(launch.exit_file, last)
     except CannotStartError as error:
         last = error.packet()
     except OSError as error:
@@ -91,6 +94,19 @@ def _say(status: socket.socket, packet: Status) -> None:
     # A supervisor that is gone cannot be told.
     with contextlib.suppress(OSError):
         status.send(pack(packet), socket.MSG_DONTWAIT)
+
+
+def _leave(path: bytes, last: Exited) -> None:
+    """Write our last word for whoever looks at the run next: nobody hears it."""
+    if not path:
+        return
+    # Whole or not at all; and a directory that was removed meanwhile is nobody's loss.
+    with contextlib.suppress(OSError):
+        temporary = path + b".new"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(temporary, flags, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(last))
+        os.rename(temporary, path)
 
 
 def _close(status: socket.socket) -> None:
@@ -136,7 +152,7 @@ class _Warden:
         self.running: Running | None = None
         self.refused: Refused | None = None
         self.agent_end = AgentExited()
-        self.killed = self.deadline = False
+        self.killed = self.deadline = self.orphaned = False
 
     def run(self) -> Exited | Refused:
         """Watch over the tree until it is over; return the last word."""
@@ -222,6 +238,7 @@ class _Warden:
             self.deadline = True
             yield Kill()
         if ready.intersection(self.chain):
+            self.orphaned = True
             yield Kill()
         if self.orders in ready:
             came = signals.read_signalfd(self.orders)
@@ -234,7 +251,8 @@ class _Warden:
                 data = self.status.recv(_PACKET_BYTES)
             except ConnectionError:
                 data = b""
-            # The supervisor closed its end: it wants no more of this run.
+            # The supervisor closed its end: it is gone, or wants no more of this run.
+            self.orphaned = self.orphaned or not data
             yield _decode_order(data) if data else Kill()
 
     def _execute(self, order: Order) -> None:
@@ -273,4 +291,5 @@ class _Warden:
             deadline=self.deadline or (unexplained and self.timer.has_fired),
             survivors=remains.survivors,
             blocked_by=remains.blocked_by,
+            orphaned=self.orphaned,
         )

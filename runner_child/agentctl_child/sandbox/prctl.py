@@ -14,8 +14,8 @@ _GET_CHILD_SUBREAPER: Final = 37
 _SET_NO_NEW_PRIVS: Final = 38
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """The kernel sends ``number`` (0: nothing) when the *thread* that forked us ends.
+def signal_at_parents_death(number: int = signal.SIGKILL) -> None:
+    """Have the kernel send ``number`` when the *thread* that forked us ends.
 
     Cleared by setresuid and setresgid; the signal is permission-checked, so a
     parent of another uid must be root's.  It is only the fastest of the triggers.

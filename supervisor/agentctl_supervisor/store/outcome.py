@@ -17,6 +17,10 @@ from agentctl_protocol.vocabulary import Reason, Result, Rung
 _MAX_DETAIL: Final = 1000
 _NOT_FOUND: Final = frozenset({"ModuleNotFoundError", "AttributeError", "FileNotFoundError"})
 _IGNORED: Final = {Rung.ASKED: "the request", Rung.SIGTERM: "SIGTERM"}
+_OBEYED: Final = {
+    Rung.ASKED: "it ended when it was asked to",
+    Rung.SIGTERM: "it ended on SIGTERM",
+}
 _UNHEEDED: Final = ("no", "asked for a call")
 
 Decisive: TypeAlias = ResultMessage | ErrorMessage | Exit | Stop | Lost | RefusedRecord
@@ -134,15 +138,16 @@ def _how_it_went(facts: Facts) -> str:
         return "before it began"
     if not facts.ended or not facts.ladder:
         return ""
+    if facts.exit is not None and facts.exit.orphaned:
+        return "its keepers killed it when its supervisor was gone"
     used = {step.step: step.answered for step in facts.ladder}
     if Rung.SIGKILL in used:
         ignored = " and ".join(
             words for rung, words in _IGNORED.items() if used.get(rung) in _UNHEEDED
         )
         return f"it ignored {ignored} and was killed" if ignored else "it was killed"
-    if Rung.SIGTERM in used:
-        return "it ended on SIGTERM"
-    return "it ended when it was asked to"
+    rung = Rung.SIGTERM if Rung.SIGTERM in used else Rung.ASKED
+    return _OBEYED[rung] if used[rung] else "how it ended is not known"
 
 
 def _who(actor: Actor) -> str:

@@ -92,6 +92,8 @@ class Fold:
         self.events = 0
         self._created_at = created_at
         self._last_seq = 0
+        #: Wall time of the last record, in nanoseconds.
+        self.last_ns = 0
         self._first_ns: int | None = None
         self._started: Started | None = None
         self._started_ns: int | None = None
@@ -209,6 +211,7 @@ class Fold:
         if record.seq <= self._last_seq:
             return
         self._last_seq = record.seq
+        self.last_ns = record.time_ns
         if self._first_ns is None:
             self._first_ns = record.time_ns
         on_record = self._on_record.get(type(record.body))
@@ -311,8 +314,8 @@ class Fold:
     def _duration_s(self, decided: Outcome | None) -> float | None:
         if self._started_ns is None or self._over_ns is None:
             return None
-        # A lost run's end was only found, perhaps days later: how long it took is not known.
-        if decided is not None and decided.result is Result.LOST:
+        # Of a lost run whose keepers were killed, too, only the last known moment is known.
+        if decided is not None and decided.result is Result.LOST and self.exit is None:
             return None
         return max(0, self._over_ns - self._started_ns) / 1e9
 
@@ -452,7 +455,7 @@ class Fold:
         if self.end is None:
             self.end = body
             # The log may be finished long after the tree was: by a supervisor that was frozen.
-            at_ns = self.exit.at_ns if self.exit is not None else 0
+            at_ns = (self.exit.at_ns if self.exit is not None else 0) or body.at_ns
             self._over_ns = min(at_ns, time_ns) if at_ns else time_ns
 
     def _is_over(self, time_ns: int) -> None:

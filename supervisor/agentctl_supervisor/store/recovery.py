@@ -5,6 +5,7 @@ done by many at once, again after it was cut short, and on a disk that takes not
 the report is made from the log, and the log decides.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -14,7 +15,9 @@ import msgspec
 
 from agentctl_protocol.records import End, Lost, Observed, Record, Stop, SupervisorRecord
 from agentctl_protocol.report import Processes, Report
+from agentctl_protocol.spawning import Exited
 from agentctl_protocol.vocabulary import By, Sandbox
+from agentctl_supervisor.ending import exit_record
 from agentctl_supervisor.errors import DamagedRunError, LogFullError, StateDirectoryError
 from agentctl_supervisor.processes import process_tree
 from agentctl_supervisor.store.estimates import estimate
@@ -134,8 +137,12 @@ def _finish(directory: RunDirectory) -> Report:
     intent = _read_intent(directory, damaged)
     leftovers = end_leftovers(fold.created, fold.contained, directory.id)
     observed = _read_observed(directory) if intent is not None else None
-    missing = missing_records(fold, intent, leftovers, reader.torn_bytes, observed)
+    missing = missing_records(
+        fold, intent, leftovers, reader.torn_bytes, observed, exited=_read_exit(directory)
+    )
     log_bytes = _append(directory, fold, missing, reader)
+    with contextlib.suppress(OSError):  # the log says it now
+        os.unlink(directory.exit_path)
     return fold.report(log_bytes=log_bytes, damaged=damaged)
 
 
@@ -145,13 +152,20 @@ def missing_records(
     leftovers: Leftovers,
     torn_bytes: int,
     observed: Observed | None = None,
+    *,
+    exited: Exited | None = None,
 ) -> list[SupervisorRecord]:
-    """What a log lacks whose writer died, in order.  Pure."""
+    """What a log lacks whose writer died, in order.  Pure.
+
+    *exited*: the last word of the run's warden, which outlived the supervisor for a moment.
+    """
     missing: list[SupervisorRecord] = [estimate(cut) for cut in fold.cut_calls(over=True)]
     if fold.decided is None and intent is not None:
         missing.append(msgspec.structs.replace(intent, intent=True))
     elif fold.decided is None:
         missing.append(Lost(detail=_what_is_known(fold, leftovers)))
+    if exited is not None and fold.exit is None:
+        missing.append(exit_record(exited))
     seen, killed = max(fold.processes_seen, leftovers.seen), leftovers.killed
     if observed is not None:
         missing.extend(observed.steps)
@@ -167,6 +181,8 @@ def missing_records(
             survivors=leftovers.survivors,
             torn_bytes=torn_bytes,
             detail="written after the end of its supervisor",
+            # What was still alive ended now; else nobody knows of anything after the last record.
+            at_ns=0 if leftovers.seen else fold.last_ns,
         )
     )
     return missing
@@ -203,6 +219,13 @@ def _read_observed(directory: RunDirectory) -> Observed | None:
     try:
         return directory.read_observed()
     except DamagedRunError:  # it only tells how the stop went
+        return None
+
+
+def _read_exit(directory: RunDirectory) -> Exited | None:
+    try:
+        return directory.read_exit()
+    except DamagedRunError:  # it only tells how the run ended
         return None
 
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from agentctl_protocol.records import Observed, Stop
 from agentctl_protocol.report import Report
+from agentctl_protocol.spawning import Exited
 from agentctl_protocol.spec import RunSpec, is_run_id
 from agentctl_supervisor.errors import (
     AmbiguousRunError,
@@ -117,6 +118,19 @@ class RunDirectory:
             DamagedRunError: it is not readable.
         """
         return read_json(self.path / "intent", Stop, INTENT_BYTES)
+
+    @property
+    def exit_path(self) -> str:
+        """Where the run's warden leaves its last word if the supervisor is gone."""
+        return os.path.join(self.path, "exit")
+
+    def read_exit(self) -> Exited | None:
+        """How the run ended, as its warden saw it after the supervisor's death, or None.
+
+        Raises:
+            DamagedRunError: it is not readable.
+        """
+        return read_json(self.path / "exit", Exited, INTENT_BYTES)
 
     def read_observed(self) -> Observed | None:
         """What was seen by whoever carried out the intent, or None.
