@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
@@ -17,7 +18,8 @@ from agentctl_child.keepers.refusal import (
     refused_program,
     refused_working_directory,
 )
-from agentctl_child.sandbox import descriptors, prctl, signals
+from agentctl_child.keepers.layers import SCHEDULED_BELOW
+from agentctl_child.sandbox import descriptors, prctl, scheduling, signals
 from agentctl_protocol.spawning import (
     CHANNEL_FD_VARIABLE,
     RUN_ID_VARIABLE,
@@ -68,6 +70,9 @@ def become_agent(
         report = _arrange_descriptors(given)
         reach("agent:descriptors")
         layers = confine(launch, confinement) if confined is None else confined
+        # Last: what it still had to do for us was not to wait for others.
+        scheduling.lower()
+        layers = (*layers, *_scheduled(os.getpid()))
         reach("agent:confined")
         env = _environment(launch)
         _send(report, pack(Running(layers=layers)))
@@ -106,9 +111,37 @@ def spawn_agent(launch: Launch, given: AgentDescriptors, layers: tuple[str, ...]
             setsigmask=(),
         )
 
-    pid = _first_executable(argv, env, spawn)
-    _send(given.report, pack(Running(layers=layers)))
+    pid = _in_lowered_thread(lambda: _first_executable(argv, env, spawn))
+    _send(given.report, pack(Running(layers=(*layers, *_scheduled(pid)))))
     return pid
+
+
+def _in_lowered_thread(work: Callable[[], int]) -> int:
+    """What ``work`` returns, done by a thread below all others: what it starts inherits that.
+
+    The class is a thread's, and what has gone below cannot come back.  Init has to stay above
+    to end the run, and its child may have forked before init could lower it from outside.
+    """
+    done: list[int | BaseException] = []
+
+    def run() -> None:
+        try:
+            scheduling.lower()
+            done.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again by the other thread
+            done.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    (result,) = done
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _scheduled(pid: int) -> tuple[str, ...]:
+    return (SCHEDULED_BELOW,) if scheduling.is_lowered(pid) else ()
 
 
 def confine(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agentctl_child.keepers import layers, reachable, steps
 from agentctl_child.keepers.refusal import CannotStartError, refused_layers
 from agentctl_child.keepers.steps import Fact
-from agentctl_child.sandbox import capabilities, idmap, landlock, prctl, rlimits, seccomp, syscalls
+from agentctl_child.sandbox import capabilities, idmap, landlock, prctl, rlimits, scheduling, seccomp, syscalls
 from agentctl_protocol.spawning import Part
 from agentctl_protocol.vocabulary import CONFINED, Containment, Network, Sandbox
 
@@ -69,6 +69,7 @@ class _Surrender:
     def carry_out(self) -> None:
         acts: dict[str, Callable[[], None]] = {
             "limits": self._limits,
+            "scheduling": scheduling.coarsen_timers,
             "uid": self._uid,
             "capabilities": self._capabilities,
             "no new privileges": self._no_new_privileges,

@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 
 from agentctl_child.keepers.tree import Remains
-from agentctl_child.sandbox import pidfd
+from agentctl_child.keepers.sweep import children_of
+from agentctl_child.sandbox import pidfd, scheduling
 from agentctl_child.sandbox.cgroup import kill_cgroup
 from agentctl_protocol.spawning import (
     Deadline,
@@ -77,6 +78,11 @@ class NamespaceTree:
     def ended(self) -> bool:
         """Whether init is dead: the kernel lets it die as the last one."""
         return pidfd.has_ended(self.root_pidfd)
+
+    def lighten(self) -> bool:
+        """Init is of the warden's session; its first child has one of its own."""
+        init = self.root.pid
+        return all([scheduling.lighten_session(pid, init) for pid in children_of(init)[:1]])
 
     def terminate(self) -> None:
         """By init, which alone can reach everybody at once."""

@@ -122,6 +122,13 @@ STEPS: Final = (
         "first: what is lowered can only be raised again by the privileges that go next",
     ),
     Step(
+        "scheduling",
+        "surrender",
+        _ALL,
+        "the CPU is the run's when nobody else wants it (SCHED_IDLE); sleeps are up to 1 ms longer",
+        "however many of its processes wake up however often, its keepers run before them",
+    ),
+    Step(
         "uid",
         "surrender",
         _ALL,

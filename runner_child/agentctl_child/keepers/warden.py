@@ -27,7 +27,7 @@ from agentctl_child.keepers.fork_run import DEADLINE_SLACK_S, ForkedRun, Keepers
 from agentctl_child.keepers.launch_request import BadLaunchError, Descriptors, read_launch
 from agentctl_child.keepers.refusal import CannotStartError, refused_by_system
 from agentctl_child.keepers.tree import Remains, Tree
-from agentctl_child.sandbox import pidfd, signals
+from agentctl_child.sandbox import pidfd, scheduling, signals
 from agentctl_protocol.spawning import (
     AgentExited,
     Contained,
@@ -46,6 +46,9 @@ from agentctl_protocol.spawning import (
 )
 
 _PACKET_BYTES: Final = 65_536
+#: The kernel lets ordinary users write once in 100 ms; others start runs, too.
+_LIGHTEN_AGAIN_S: Final = 0.11
+_LIGHTEN_WITHIN_S: Final = 30.0
 
 _decode_order = msgspec.msgpack.Decoder(Order).decode
 _decode_report = msgspec.msgpack.Decoder(Running | Refused).decode
@@ -59,6 +62,7 @@ def run_warden(given: Descriptors, run: str, keepers: Keepers, chain: DeathChain
         chain.arm(signal=False)
         # An own session: a Ctrl-Z at the supervisor's terminal must not stop the timer.
         os.setsid()
+        scheduling.hasten()
         process_title.set_title("agentctl-warden", f"agentctl warden {run}")
         own_pidfd = pidfd.open_own()
         launch = _read(given)
@@ -137,6 +141,7 @@ class _Warden:
         self.refused: Refused | None = None
         self.agent_end = AgentExited()
         self.killed = self.deadline = False
+        self._lighten_until: float | None = None
 
     def run(self) -> Exited | Refused:
         """Watch over the tree until it is over; return the last word."""
@@ -146,6 +151,7 @@ class _Warden:
             self._hear_report()
             if self.tree.ended:
                 break
+            self._lighten()
             for order in self._read_orders(ready):
                 self._execute(order)
         return self._conclude()
@@ -156,7 +162,11 @@ class _Warden:
             poll.register(descriptor, select.POLLIN)
         if self.report is not None:
             poll.register(self.report.fileno(), select.POLLIN)
-        return {descriptor for descriptor, _ in poll.poll(self.timer.left_ms)}
+        left_ms = self.timer.left_ms
+        if self._lighten_until is not None:
+            again_ms = _LIGHTEN_AGAIN_S * 1000
+            left_ms = again_ms if left_ms is None else min(left_ms, again_ms)
+        return {descriptor for descriptor, _ in poll.poll(left_ms)}
 
     # --- what the run says ------------------------------------------------
 
@@ -214,6 +224,12 @@ class _Warden:
             # Only now: exec has closed the agent's end, so it has succeeded.
             if self.running is not None and self.refused is None:
                 _say(self.status, self.running)
+                self._lighten_until = time.monotonic() + _LIGHTEN_WITHIN_S
+
+    def _lighten(self) -> None:
+        until = self._lighten_until
+        if until is not None and (self.tree.lighten() or time.monotonic() >= until):
+            self._lighten_until = None
 
     # --- what it is asked for -------------------------------------------
 

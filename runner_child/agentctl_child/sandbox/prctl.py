@@ -9,6 +9,7 @@ from agentctl_child.sandbox import syscalls
 _SET_PDEATHSIG: Final = 1
 _SET_DUMPABLE: Final = 4
 _SET_NAME: Final = 15
+_SET_TIMERSLACK: Final = 29
 _SET_CHILD_SUBREAPER: Final = 36
 _GET_CHILD_SUBREAPER: Final = 37
 _SET_NO_NEW_PRIVS: Final = 38
@@ -46,6 +47,11 @@ def is_subreaper() -> bool:
 def forbid_new_privileges() -> None:
     """No exec below us ever gains a privilege; also what lets us install a seccomp filter."""
     syscalls.prctl("PR_SET_NO_NEW_PRIVS", _SET_NO_NEW_PRIVS, 1)
+
+
+def set_timer_slack(nanoseconds: int) -> None:
+    """How much later than asked for this process may be woken up; inherited over fork and exec."""
+    syscalls.prctl("PR_SET_TIMERSLACK", _SET_TIMERSLACK, nanoseconds)
 
 
 def set_name(name: bytes) -> None:

@@ -32,6 +32,7 @@ _IPPROTO: Final = (0, 6, 17)  # the type's own, TCP, UDP
 _NETLINK_ROUTE: Final = 0
 _MSG_FASTOPEN: Final = 0x2000_0000
 
+_PR_SET_TIMERSLACK: Final = 29
 _CLONE_NEWTIME: Final = 0x80  # in clone(2) these bits are the exit signal
 #: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _CLONE_NEW: Final = 0x0002_0000 | 0x0200_0000 | 0x7C00_0000
@@ -204,6 +205,14 @@ _INIT: Final = (
             ),
         )
     ),
+)
+#: As many small sleepers wake up together, so that they do not starve their keepers.
+_TIMER_SLACK: Final = Rule(
+    "prctl",
+    errno.EPERM,
+    "many that wake up often, and each alone, starve everybody else",
+    "PR_SET_TIMERSLACK",
+    (Condition(0, (_PR_SET_TIMERSLACK,)),),
 )
 #: What a run makes in its workspace belongs to the caller on the host, who may be root; nosuid
 #: on the run's own mount says nothing there.  That open(2) can set the bits, too, is harmless:
@@ -414,7 +423,7 @@ def rules(
     ``user_namespaces``: new namespaces may be made, and entered.
     ``truncation``: False where `landlock.restrict` does not cover truncate(2) (ABI < 3).
     """
-    rows = [*_CLONE3, *_MOUNTS, *_MACHINE, *_ATTACK_SURFACE, *_INIT, *_SETUID_FILES]
+    rows = [*_CLONE3, *_MOUNTS, *_MACHINE, *_ATTACK_SURFACE, *_INIT, _TIMER_SLACK, *_SETUID_FILES]
     rows += [_PAIRS, _FAMILIES]
     if not user_namespaces:
         rows += _NAMESPACES

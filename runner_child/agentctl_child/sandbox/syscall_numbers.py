@@ -98,6 +98,7 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "sched_setaffinity": (203, 122),
     "sched_setattr": (314, 274),
     "sched_setparam": (142, 118),
+    "prctl": (157, 167),
     "sched_setscheduler": (144, 119),
     "semctl": (66, 191),
     "semget": (64, 190),
