@@ -86,12 +86,16 @@ class Pong(_Control, frozen=True, tag="pong"):
 
 
 class Step(_Control, frozen=True, tag="step"):
-    """The ladder moved.  ``answered`` is how the step before it ended, when ``step`` is None."""
+    """The ladder moved.  ``answered`` is how the step before it ended, when ``step`` is None.
+
+    ``at_least``: there are more than ``processes`` says.
+    """
 
     step: Rung | None = None
     answered: str = ""
     processes: int = 0
     left_s: float = 0.0
+    at_least: bool = False
 
 
 class Done(_Control, frozen=True, tag="done"):

@@ -145,6 +145,7 @@ class RungRecord(_Written, frozen=True, tag="rung"):
     SIGKILL only; ``open_unread``: why there may be more.
     ``at_ns``: when, in wall-clock nanoseconds, if somebody else took it while the holder
     did not answer; 0 is the time of the record.
+    ``at_least``: as in `report.Processes`.
     """
 
     step: Rung
@@ -152,6 +153,7 @@ class RungRecord(_Written, frozen=True, tag="rung"):
     at_ns: int = 0
     open_files: tuple[str, ...] = ()
     open_unread: str = ""
+    at_least: bool = False
 
 
 class Answered(_Written, frozen=True, tag="answered"):

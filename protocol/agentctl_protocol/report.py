@@ -51,11 +51,13 @@ class Processes(msgspec.Struct, frozen=True):
 
     ``seen``: alive before the first signal, plus those that joined later.
     ``killed``: ended by SIGKILL.  ``survivors``: alive at the end; 0 is proven, not assumed.
+    ``at_least``: there were more than ``seen`` says: no signal waits for a longer count.
     """
 
     seen: int = 0
     killed: int = 0
     survivors: int = 0
+    at_least: bool = False
 
 
 class Survivor(msgspec.Struct, frozen=True):

@@ -80,7 +80,8 @@ def processes_at_end(
     if observed is not None:
         seen = max(seen, observed.processes.seen)
         killed = max(killed, observed.processes.killed)
-    return Processes(seen=seen, killed=min(killed, seen), survivors=counted.survivors)
+    at_least = counted.at_least or (observed is not None and observed.processes.at_least)
+    return Processes(seen, min(killed, seen), counted.survivors, at_least)
 
 
 def end_detail(last_word: Exited | Refused | None) -> str:

@@ -68,6 +68,16 @@ class Keepers:
         poll.register(self._root_fd, select.POLLIN)
         return bool(poll.poll(0))
 
+    @property
+    def namespace_is_empty(self) -> bool:
+        """Whether init is dead: the kernel lets it die as the last one (pid_namespaces(7))."""
+        contained = self.contained
+        return (
+            contained is not None
+            and contained.containment is Containment.PID_NAMESPACE
+            and self.root_is_dead
+        )
+
     def terminate(self) -> None:
         """SIGTERM, then SIGCONT, to every process of the run."""
         self._order(Terminate())

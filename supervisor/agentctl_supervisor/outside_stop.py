@@ -177,7 +177,7 @@ class Grip:
         self._writable = writable
         self._warden = process_tree.open_pidfd(contained.warden)
         self._root = process_tree.open_pidfd(contained.root)
-        self._known: dict[ProcessIdentity, str] = {}
+        self._seen: set[ProcessIdentity] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -191,11 +191,14 @@ class Grip:
         """Make *moves* until the tree is empty; what a supervisor would have written down."""
         seen: list[Seen] = []
         killed = 0
+        at_least = False
         for move in moves:
-            members = self._look()
-            alive = len(members)
             if seen and not self._left():
                 break
+            found = process_tree.census(self._contained)
+            members, alive = found.alive, len(found.alive)
+            self._seen.update(members)
+            at_least = at_least or not found.complete
             files = OpenFiles()
             if move.rung is Rung.SIGKILL:
                 files = open_for_writing(members, self._writable)
@@ -204,19 +207,24 @@ class Grip:
                 processes=alive,
                 open_files=files.paths,
                 open_unread=files.unread,
+                at_least=not found.complete,
             )
             seen.append((time.time_ns(), rung))
-            on_step(Step(step=move.rung, processes=alive, left_s=move.wait_s))
+            on_step(
+                Step(
+                    step=move.rung,
+                    processes=alive,
+                    left_s=move.wait_s,
+                    at_least=not found.complete,
+                )
+            )
             answered = "yes" if self._make(move) else "no"
             seen.append((time.time_ns(), Answered(step=move.rung, how=answered)))
             on_step(Step(answered=answered))
             if move.rung is Rung.SIGKILL:
                 killed = alive
-        left = tuple(
-            Survivor(who.pid, self._known.get(who) or process_tree.command_line(who.pid))
-            for who in self._left()
-        )
-        counts = Processes(len(self._known), max(killed - len(left), 0), len(left))
+        left = tuple(Survivor(who.pid, process_tree.command_line(who.pid)) for who in self._left())
+        counts = Processes(len(self._seen), max(killed - len(left), 0), len(left), at_least)
         seen.append((time.time_ns(), End(processes=counts, survivors=left)))
         return seen
 
@@ -266,10 +274,11 @@ class Grip:
         return left
 
     def _look(self) -> list[ProcessIdentity]:
+        if self._in_namespace and self._is_proven():
+            # Init dies as the last one: who is still seen, is seen dying.
+            return []
         alive = process_tree.members(self._contained)
-        for who in alive:
-            if who not in self._known:
-                self._known[who] = process_tree.command_line(who.pid)
+        self._seen.update(alive)
         return alive
 
 

@@ -438,7 +438,12 @@ class Run:
             self._climb.happen(TreeEmpty())
         observed = self._observed_by_others()
         self._log.append_estimates(over=True)
-        counted = Processes(len(self._climb.seen), self._climb.killed, len(survivors))
+        counted = Processes(
+            len(self._climb.seen),
+            self._climb.killed,
+            len(survivors),
+            at_least=not self._climb.is_all_seen,
+        )
         self._is_decided = True
         return End(
             processes=processes_at_end(self._last_word, counted, observed),
@@ -483,13 +488,24 @@ class Run:
         with contextlib.suppress(StateDirectoryError):
             self._directory.write_report(self.report)
 
+    def _left(self) -> list[ProcessIdentity]:
+        contained = self._log.fold.contained
+        if contained is None:
+            return []
+        if self._keepers.namespace_is_empty:
+            # Who is still seen there, is seen dying.
+            return []
+        alive = members(contained)
+        self._climb.seen.update(alive)
+        return alive
+
     def _survivors(self) -> list[Survivor]:
         """Who is left: what the warden says and, after a stop or a loss, what we see ourselves."""
         left: set[ProcessIdentity] = set()
         if isinstance(self._last_word, Exited):
             left.update(self._last_word.survivors)
         if self._climb.begun or self._last_word is None:
-            left.update(self._climb.look())
+            left.update(self._left())
         contained = self._log.fold.contained
         if self._last_word is None and self._has_orphans and contained is not None:
             # Its warden is dead, so only what they say themselves tells who was of the run.

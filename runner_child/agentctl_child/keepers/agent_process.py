@@ -12,13 +12,13 @@ from agentctl_child import agent
 from agentctl_child.keepers import process_title
 from agentctl_child.keepers.confinement import Confinement
 from agentctl_child.keepers.failpoints import reach
+from agentctl_child.keepers.layers import SCHEDULED_BELOW
 from agentctl_child.keepers.refusal import (
     CannotStartError,
     refused_by_system,
     refused_program,
     refused_working_directory,
 )
-from agentctl_child.keepers.layers import SCHEDULED_BELOW
 from agentctl_child.sandbox import descriptors, prctl, scheduling, signals
 from agentctl_protocol.spawning import (
     CHANNEL_FD_VARIABLE,

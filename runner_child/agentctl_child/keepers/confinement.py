@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from agentctl_child.keepers import layers, reachable, steps
 from agentctl_child.keepers.refusal import CannotStartError, refused_layers
 from agentctl_child.keepers.steps import Fact
-from agentctl_child.sandbox import capabilities, idmap, landlock, prctl, rlimits, scheduling, seccomp, syscalls
+from agentctl_child.sandbox import (
+    capabilities,
+    idmap,
+    landlock,
+    prctl,
+    rlimits,
+    scheduling,
+    seccomp,
+    syscalls,
+)
 from agentctl_protocol.spawning import Part
 from agentctl_protocol.vocabulary import CONFINED, Containment, Network, Sandbox
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from agentctl_child.keepers.tree import Remains
 from agentctl_child.keepers.sweep import children_of
+from agentctl_child.keepers.tree import Remains
 from agentctl_child.sandbox import pidfd, scheduling
 from agentctl_child.sandbox.cgroup import kill_cgroup
 from agentctl_protocol.spawning import (
@@ -82,7 +82,8 @@ class NamespaceTree:
     def lighten(self) -> bool:
         """Init is of the warden's session; its first child has one of its own."""
         init = self.root.pid
-        return all([scheduling.lighten_session(pid, init) for pid in children_of(init)[:1]])
+        first = children_of(init)[:1]
+        return not first or scheduling.lighten_session(first[0], init)
 
     def terminate(self) -> None:
         """By init, which alone can reach everybody at once."""

@@ -23,9 +23,7 @@ def lower() -> None:
 
     Without CAP_SYS_NICE or RLIMIT_NICE there is no way back.
     """
-    syscalls.call(
-        "sched_setscheduler", os.sched_setscheduler, 0, os.SCHED_IDLE, os.sched_param(0)
-    )
+    syscalls.call("sched_setscheduler", os.sched_setscheduler, 0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def is_lowered(pid: int) -> bool:

@@ -93,6 +93,9 @@ def by_whom(report: Report) -> str:
 def gone(processes: Processes) -> str:
     """The evidence: ``4 of 4 processes gone``."""
     dead = processes.seen - processes.survivors
+    if processes.at_least:
+        left = f", {processes.survivors} left" if processes.survivors else ", none left"
+        return f"at least {dead} processes gone{left}"
     if processes.seen == 0:
         return "no process left" if not processes.survivors else f"{processes.survivors} left"
     noun = "process" if processes.seen == 1 else "processes"

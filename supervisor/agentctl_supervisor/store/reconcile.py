@@ -102,6 +102,7 @@ class Fold:
         self._error: ErrorMessage | None = None
         self._ladder: list[LadderStep] = []
         self._seen = 0
+        self.is_all_seen = True
         self._output_bytes = 0
         self._text = _Tail()
         self._checkpoint: Checkpoint | None = None
@@ -222,7 +223,7 @@ class Fold:
         over = self.state is State.FINISHED
         decided = self._outcome() if over else None
         notes = list(damaged)
-        end = self.end or End(processes=Processes(seen=self._seen))
+        end = self.end or End(processes=Processes(seen=self._seen, at_least=not self.is_all_seen))
         exit_ = self.exit
         state = self._checkpoint.state if self._checkpoint else NIL
         return Report(
@@ -415,6 +416,7 @@ class Fold:
 
     def _on_rung(self, body: RungRecord, time_ns: int) -> None:
         self._seen = max(self._seen, body.processes)
+        self.is_all_seen &= not body.at_least
         self._workspace.on_rung(body)
         if len(self._ladder) < MAX_RUNGS:
             self._ladder.append(LadderStep(body.step, _time(body.at_ns or time_ns)))

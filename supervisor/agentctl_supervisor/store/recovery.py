@@ -153,16 +153,19 @@ def missing_records(
     elif fold.decided is None:
         missing.append(Lost(detail=_what_is_known(fold, leftovers)))
     seen, killed = max(fold.processes_seen, leftovers.seen), leftovers.killed
+    at_least = not fold.is_all_seen
     if observed is not None:
         missing.extend(observed.steps)
         seen = max(seen, observed.processes.seen)
         killed = max(killed, observed.processes.killed)
+        at_least = at_least or observed.processes.at_least
     missing.append(
         End(
             processes=Processes(
                 seen=seen,
                 killed=killed,
                 survivors=len(leftovers.survivors),
+                at_least=at_least,
             ),
             survivors=leftovers.survivors,
             torn_bytes=torn_bytes,
