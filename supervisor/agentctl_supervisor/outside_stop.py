@@ -12,6 +12,7 @@ begins at SIGTERM.
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, Self, TypeAlias
@@ -48,6 +49,8 @@ KILL_SIGNAL: Final = signal.SIGUSR2
 """Tells a warden what `spawning.Kill` tells it."""
 
 _EMPTY_WITHIN_S: Final = 10.0
+_DYING_WITHIN_S: Final = 20.0
+"""How much longer, as long as those who are left become fewer."""
 _NEVER_WRITTEN: Final = 1 << 62
 """Above every number of a record that is in a log."""
 _WARDEN_ALONE_S: Final = 1.0
@@ -242,7 +245,14 @@ class Grip:
             return process_tree.wait_dead(self._keepers(), move.wait_s) and not self._left()
         deadline = time.monotonic() + move.wait_s
         process_tree.wait_dead(self._keepers(), min(_WARDEN_ALONE_S, move.wait_s))
-        while (left := self._left()) and (left_s := deadline - time.monotonic()) > 0:
+        longest = deadline + _DYING_WITHIN_S
+        fewest = sys.maxsize
+        while left := self._left():
+            if len(left) < fewest:  # they are dying, and the machine is busy
+                fewest = len(left)
+                deadline = min(longest, max(deadline, time.monotonic() + _EMPTY_WITHIN_S / 2))
+            if (left_s := deadline - time.monotonic()) <= 0:
+                break
             _kill_each([who for who in left if who != self._contained.warden], left_s)
             process_tree.wait_dead(self._proof(), min(_WARDEN_ALONE_S, left_s))
         return not left

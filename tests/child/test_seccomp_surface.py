@@ -200,6 +200,8 @@ CASES: Final = (
             Case(STRICT, "mknodat", (-1, NOWHERE, 0o100000 | mode, 0), answer),
         )
     ),
+    Case(STRICT, "prctl", (29, 1), errno.EPERM),  # PR_SET_TIMERSLACK
+    Case(STRICT, "prctl", (30,), 0),  # PR_GET_TIMERSLACK
     Case(STRICT, "personality", (0x40_0000,), errno.EPERM),  # READ_IMPLIES_EXEC
     Case(STRICT, "personality", (0x44_0000,), errno.EPERM),
     Case(STRICT, "personality", (0x10_0000,), errno.EPERM),  # MMAP_PAGE_ZERO

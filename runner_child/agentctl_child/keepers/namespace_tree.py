@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import time
 from typing import Final
 
 import msgspec
@@ -25,6 +26,8 @@ from agentctl_protocol.vocabulary import Containment
 _PACKET_BYTES: Final = 65_536
 #: 1,000 processes nested 1,000 deep took 0.66 s to end.
 _PATIENCE_S: Final = 5.0
+#: As long as they become fewer; less than the supervisor waits.
+_LONGEST_S: Final = 20.0
 #: From here on it is worth looking for somebody who holds init's end up.
 _USUAL_S: Final = 1.0
 
@@ -117,9 +120,13 @@ class NamespaceTree:
     def collect(self) -> Remains:
         """Wait for init's end, and say who is in the way if it does not come."""
         if not pidfd.has_ended(self.root_pidfd, _USUAL_S):
-            blocked_by = self._blocker()
-            if not pidfd.has_ended(self.root_pidfd, _PATIENCE_S - _USUAL_S):
-                members = self._members()
+            members = self._members()
+            blocked_by = self._blocker(members)
+            end = time.monotonic() + _LONGEST_S
+            while not pidfd.has_ended(self.root_pidfd, _PATIENCE_S - _USUAL_S):
+                before, members = len(members), self._members()
+                if len(members) < before and time.monotonic() < end:
+                    continue  # they are dying, and the machine is busy
                 return Remains(
                     survivors=tuple(
                         ProcessIdentity(pid=pid, start_time=stat.start_time)
