@@ -193,7 +193,6 @@ def test_layers_of_a_pid_namespace(spawner: SpawnerStandIn) -> None:
     """What the kernel grants is what is reported, for this kind of user."""
     layers = spawner.launch("/bin/true").running().layers
     own = {"pid namespace", "mount namespace", "read-only /proc", "no new privileges"}
-    own.add("scheduled below its keepers")
     if os.geteuid() == 0:
         assert set(layers) == own | {"reduced capabilities"}
     else:
@@ -210,7 +209,6 @@ def test_layers_of_the_fallback(spawner: SpawnerStandIn) -> None:
         "landlock signal scope",
         "seccomp keeper filter",
         "no new privileges",
-        "scheduled below its keepers",
     }
     if os.geteuid() == 0:
         assert set(layers) == sealed | {"reduced capabilities"}

@@ -20,6 +20,8 @@ pytestmark = needs(Capability.BUILD_TOOLS, Capability.PID_NAMESPACE)
 STRICT: Final = ("--sandbox", "strict")
 N: Final = "500"
 KILL_S: Final = 6.0
+SESSIONS_KILL_S: Final = 20.0
+"""Each session has the share of a whole program there: a fresh one is one among hundreds."""
 OVERSHOOT_S: Final = 2.0
 
 
@@ -77,7 +79,7 @@ def test_a_kill_comes_through_sessions(home: AgentctlHome, workspace: Path) -> N
     """Also where the kernel schedules each session as a group of its own."""
     _start(home, workspace, "timerfd", N, "setsid")
     took_s, _ = _ended(home, "kill")
-    assert took_s < KILL_S
+    assert took_s < SESSIONS_KILL_S
 
 
 def test_a_stop_comes_through_past_a_frozen_supervisor(home: AgentctlHome, workspace: Path) -> None:

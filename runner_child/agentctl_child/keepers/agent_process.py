@@ -28,6 +28,7 @@ from agentctl_protocol.spawning import (
     Running,
     pack,
 )
+from agentctl_protocol.vocabulary import CONFINED
 
 #: Where every agent finds its end of the channel.
 CHANNEL_FD: Final = 3
@@ -71,7 +72,8 @@ def become_agent(
         reach("agent:descriptors")
         layers = confine(launch, confinement) if confined is None else confined
         # Last: what it still had to do for us was not to wait for others.
-        scheduling.lower()
+        if launch.sandbox in CONFINED:
+            scheduling.lower()
         layers = (*layers, *_scheduled(os.getpid()))
         reach("agent:confined")
         env = _environment(launch)
@@ -111,7 +113,10 @@ def spawn_agent(launch: Launch, given: AgentDescriptors, layers: tuple[str, ...]
             setsigmask=(),
         )
 
-    pid = _in_lowered_thread(lambda: _first_executable(argv, env, spawn))
+    if launch.sandbox in CONFINED:
+        pid = _in_lowered_thread(lambda: _first_executable(argv, env, spawn))
+    else:
+        pid = _first_executable(argv, env, spawn)
     _send(given.report, pack(Running(layers=(*layers, *_scheduled(pid)))))
     return pid
 

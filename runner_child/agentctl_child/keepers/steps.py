@@ -39,6 +39,7 @@ class Step(msgspec.Struct, frozen=True):
 
 _ALL: Final = tuple(Sandbox)
 _STRICT: Final = (Sandbox.STRICT,)
+_CONFINED: Final = (Sandbox.STRICT, Sandbox.STANDARD)
 _WEAKER: Final = (Sandbox.STANDARD, Sandbox.BASIC, Sandbox.NONE)
 
 STEPS: Final = (
@@ -124,7 +125,7 @@ STEPS: Final = (
     Step(
         "scheduling",
         "surrender",
-        _ALL,
+        _CONFINED,
         "the CPU is the run's when nobody else wants it (SCHED_IDLE); sleeps are up to 1 ms longer",
         "however many of its processes wake up however often, its keepers run before them",
     ),

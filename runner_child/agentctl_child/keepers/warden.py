@@ -25,6 +25,7 @@ from agentctl_child.keepers.death_chain import DeathChain, poll_ms
 from agentctl_child.keepers.failpoints import reach
 from agentctl_child.keepers.fork_run import DEADLINE_SLACK_S, ForkedRun, Keepers, fork_run
 from agentctl_child.keepers.launch_request import BadLaunchError, Descriptors, read_launch
+from agentctl_child.keepers.layers import SCHEDULED_BELOW
 from agentctl_child.keepers.refusal import CannotStartError, refused_by_system
 from agentctl_child.keepers.tree import Remains, Tree
 from agentctl_child.sandbox import pidfd, scheduling, signals
@@ -224,7 +225,8 @@ class _Warden:
             # Only now: exec has closed the agent's end, so it has succeeded.
             if self.running is not None and self.refused is None:
                 _say(self.status, self.running)
-                self._lighten_until = time.monotonic() + _LIGHTEN_WITHIN_S
+                if SCHEDULED_BELOW in self.running.layers:
+                    self._lighten_until = time.monotonic() + _LIGHTEN_WITHIN_S
 
     def _lighten(self) -> None:
         until = self._lighten_until
