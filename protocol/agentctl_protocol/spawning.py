@@ -1,8 +1,9 @@
 """What supervisor, spawner, warden and init say to each other while a run is alive.
 
-These travel between trusted processes of one installation over SEQPACKET
-sockets: one msgpack message a packet, descriptors beside it.  They are not
-part of the frozen channel: both ends are always of one version.
+These travel between trusted processes of one installation, and are not part of the
+frozen channel: both ends are always of one version.  Where no end is inside a run,
+by SEQPACKET sockets: one msgpack message a packet, descriptors beside it.  Between
+warden and init by pipes, a frame each: what a run could get hold of carries no descriptors.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -11,7 +12,8 @@ import msgspec
 
 from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 
-#: Environment variable that names a program's end of the channel.
+#: Environment variable that names a program's two ends of the channel, as `channel_descriptors`
+#: reads it.
 CHANNEL_FD_VARIABLE: Final = "AGENTCTL_CHANNEL_FD"
 RUN_ID_VARIABLE: Final = "AGENTCTL_RUN_ID"
 
@@ -48,10 +50,11 @@ class LaunchPacket(_Packet, frozen=True, tag="launch_packet"):
     """Supervisor → spawner: fork a warden for the `Launch` in the memfd beside this.
 
     Descriptors beside it, in this order: the memfd, the warden's end of the status
-    socket, the agent's end of the channel, its stdin, stdout and stderr, and, if
-    ``cgroup``, the run's cgroup directory.  The spawner closes all of them after
-    the fork; it never reads the memfd.  ``containment`` repeats the Launch's: from the
-    first subreaper run on, the spawner must outlive its supervisor for a moment, to sweep.
+    socket, the two ends of the channel that the agent reads and writes, its stdin,
+    stdout and stderr, and, if ``cgroup``, the run's cgroup directory.  The spawner closes
+    all of them after the fork; it never reads the memfd.  ``containment`` repeats the
+    Launch's: from the first subreaper run on, the spawner must outlive its supervisor for
+    a moment, to sweep.
     """
 
     run: str
@@ -246,3 +249,15 @@ FromInit: TypeAlias = InitReady | Running | Refused | AgentExited
 def pack(packet: _Packet) -> bytes:
     """The bytes of one packet."""
     return msgspec.msgpack.encode(packet)
+
+
+def channel_descriptors(text: str) -> tuple[int, int]:
+    """The descriptors that an agent reads from and writes to, from `CHANNEL_FD_VARIABLE`.
+
+    Raises:
+        ValueError: it is not two decimal numbers with a comma between them.
+    """
+    reads, comma, writes = text.partition(",")
+    if not (comma and reads.isdecimal() and writes.isdecimal()):
+        raise ValueError(f"not two descriptors: {text[:40]!r}")
+    return int(reads), int(writes)

@@ -26,15 +26,16 @@ __all__ = ["BOOTSTRAP", "main"]
 _T = TypeVar("_T")
 
 
-def main(channel_fd: int) -> NoReturn:
-    """Greet the supervisor on *channel_fd*, run the function that it names, and exit.
+def main(channel: tuple[int, int]) -> NoReturn:
+    """Greet the supervisor on *channel*, run the function that it names, and exit.
 
+    *channel*: the descriptor to read from and the one to write to.
     Exit status: 0 for a value or a stop, 1 for an error, 70 when the supervisor is
     gone; that of `SystemExit` where the function raised one.
     """
     status = EXIT_UNSUPERVISED
     try:
-        status = _Agent(channel_fd).live()
+        status = _Agent(channel).live()
     except BaseException as error:  # noqa: BLE001 - ours: the agent's own never gets here
         sys.stderr.write(f"agentctl: internal error: {one_line(error)}\n")
     finally:
@@ -45,13 +46,13 @@ def main(channel_fd: int) -> NoReturn:
 class _Agent:
     """One agent's life."""
 
-    def __init__(self, channel_fd: int) -> None:
+    def __init__(self, channel: tuple[int, int]) -> None:
         surroundings.prepare_process()
         self._interruption = supervision.interruption
         # Everything is shielded but the agent's own code.
         self._interruption.shield.depth = 1
         self._interruption.install()
-        self._connection = Connection(channel_fd, self._interruption)
+        self._connection = Connection(channel, self._interruption)
         self._mode: Mode = SyncMode(self._interruption)
 
     def live(self) -> int:

@@ -1,4 +1,4 @@
-"""The supervisor's end of a run's channel: a socket, a `Channel`, and nobody waiting.
+"""The supervisor's end of a run's channel: two pipes, a `Channel`, and nobody waiting.
 
 Whatever the agent does with its end, three things hold: a cancel is never
 stuck behind something else that we wait to send; an agent that does not read
@@ -6,7 +6,7 @@ what we send is no longer read from; and what it sent before it died is read
 without waiting for a grandchild that holds its end open.
 """
 
-import socket
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +15,7 @@ import trio
 from agentctl_protocol.channel import Channel, IllegalInputError, supervisor_end
 from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
 from agentctl_protocol.messages import ChildMessage, SupervisorMessage
+from agentctl_supervisor.plumbing import ChannelEnds
 
 _READ_BYTES: Final = 1 << 16
 _OUTBOX_BYTES: Final = 1 << 20
@@ -31,9 +32,11 @@ class ChannelPump:
     *illegal* is called once, with the text of the error, and nothing is read after it.
     """
 
-    def __init__(self, sock: socket.socket, heard: Heard, illegal: Callable[[str], None]) -> None:
-        sock.setblocking(False)
-        self._socket = sock
+    def __init__(self, ends: ChannelEnds, heard: Heard, illegal: Callable[[str], None]) -> None:
+        # Of our ends alone: the agent's are open file descriptions of their own.
+        for fd in ends:
+            os.set_blocking(fd, False)
+        self._reads, self._writes = ends
         self._heard = heard
         self._illegal = illegal
         self._channel: Channel[SupervisorMessage, ChildMessage] = supervisor_end()
@@ -72,7 +75,7 @@ class ChannelPump:
     def _send_now(self, data: bytes | bytearray) -> int:
         """How many bytes of *data* need not be sent any more."""
         try:
-            return self._socket.send(data)
+            return os.write(self._writes, data)
         except BlockingIOError:
             return 0
         except OSError:  # it is dead: nobody will miss them
@@ -93,7 +96,7 @@ class ChannelPump:
     async def _read(self) -> None:
         while self._open:
             # One piece a turn: a flood from one agent must not hold up another's stop.
-            await trio.lowlevel.wait_readable(self._socket)
+            await trio.lowlevel.wait_readable(self._reads)
             self._read_once()
             if self._outbox:
                 await self.wait_outbox_below_limit()
@@ -101,10 +104,10 @@ class ChannelPump:
     def _read_once(self) -> bool:
         """Whether something was read: False when there is nothing (more), now or ever."""
         try:
-            data = self._socket.recv(_READ_BYTES)
+            data = os.read(self._reads, _READ_BYTES)
         except BlockingIOError:
             return False
-        except OSError:  # ECONNRESET: it died with unread input; what it said came before
+        except OSError:  # EIO, ENODATA: it has spliced in a page that cannot be read any more
             data = b""
         if not data:
             self._open = False
@@ -127,7 +130,7 @@ class ChannelPump:
             await self._more_to_send.wait()
             self._more_to_send = trio.Event()
             while self._outbox:
-                await trio.lowlevel.wait_writable(self._socket)
+                await trio.lowlevel.wait_writable(self._writes)
                 del self._outbox[: self._send_now(self._outbox[:_READ_BYTES])]
                 self._notify_emptied()
             self._notify_emptied()
@@ -140,14 +143,17 @@ class ChannelPump:
         """Read what the agent left behind, without waiting.  To be called when it is dead.
 
         It ends with EAGAIN when a process outside the run holds the other end,
-        with EOF or ECONNRESET otherwise, and after 64 MB in any case.
+        with EOF otherwise, and after 64 MB in any case.
         """
         budget = _DRAIN_BYTES
         while self._open and budget > 0 and self._read_once():
             budget -= _READ_BYTES
 
     def close(self) -> None:
-        """Close the socket.  Nothing is read or sent any more."""
+        """Close our ends.  Nothing is read or sent any more."""
         self._open = False
-        self._socket.close()
+        if self._reads >= 0:
+            os.close(self._reads)
+            os.close(self._writes)
+            self._reads = self._writes = -1
         self._notify_emptied()

@@ -3,7 +3,6 @@
 A grant is appended before it is sent: that record is the start of the call.
 """
 
-import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -32,6 +31,7 @@ from agentctl_protocol.report import Actor
 from agentctl_protocol.values import pack_value
 from agentctl_supervisor.channel_pump import ChannelPump
 from agentctl_supervisor.gate import Gate
+from agentctl_supervisor.plumbing import ChannelEnds
 from agentctl_supervisor.run_log import RunLog
 
 STOPPING: Final = "the run is being stopped"
@@ -47,7 +47,7 @@ class Conversation:
 
     def __init__(
         self,
-        sock: socket.socket,
+        ends: ChannelEnds,
         log: RunLog,
         start: Start,
         gate: Gate | None = None,
@@ -69,7 +69,7 @@ class Conversation:
         self._on_ask = on_ask
         self._on_said = on_said
         self._on_illegal = on_illegal
-        self._channel = ChannelPump(sock, self._heard, self._illegal)
+        self._channel = ChannelPump(ends, self._heard, self._illegal)
 
     def __repr__(self) -> str:
         return f"<Conversation {self._channel!r}, {self.gate!r}>"

@@ -11,9 +11,20 @@ import socket
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
+
+
+class ChannelEnds(NamedTuple):
+    """Our ends of a run's channel: the pipe that the agent writes, and the one that it reads.
+
+    Pipes and no socket: what a run attaches to a message on a socket is closed where we
+    receive it, and a last close can take seconds.
+    """
+
+    reads: int
+    writes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +32,7 @@ class Plumbing:
     """Our ends of a run's descriptors; whoever takes one closes it."""
 
     status: socket.socket
-    channel: socket.socket
+    channel: ChannelEnds
     stdin: int | None
     stdout: int
     stderr: int
@@ -29,8 +40,7 @@ class Plumbing:
     def close(self) -> None:
         """Close them all: nobody took one."""
         self.status.close()
-        self.channel.close()
-        for fd in (self.stdin, self.stdout, self.stderr):
+        for fd in (*self.channel, self.stdin, self.stdout, self.stderr):
             if fd is not None:
                 os.close(fd)
 
@@ -95,9 +105,10 @@ def lay(stdin: bool) -> tuple[Plumbing, TheirEnds]:
         status, their_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         undo.callback(status.close)
         close_on_failure(status_fd := their_status.detach())
-        channel, their_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        undo.callback(channel.close)
-        close_on_failure(channel_fd := their_channel.detach())
+        agent_reads, writes = os.pipe()
+        close_on_failure(agent_reads, writes)
+        reads, agent_writes = os.pipe()
+        close_on_failure(reads, agent_writes)
         if stdin:
             their_stdin, our_stdin = os.pipe()
             close_on_failure(their_stdin, our_stdin)
@@ -109,5 +120,8 @@ def lay(stdin: bool) -> tuple[Plumbing, TheirEnds]:
         stderr, their_stderr = os.pipe()
         close_on_failure(stderr, their_stderr)
         undo.pop_all()
-    theirs = TheirEnds((status_fd, channel_fd, their_stdin, their_stdout, their_stderr))
+    channel = ChannelEnds(reads, writes)
+    theirs = TheirEnds(
+        (status_fd, agent_reads, agent_writes, their_stdin, their_stdout, their_stderr)
+    )
     return Plumbing(status, channel, our_stdin, stdout, stderr), theirs

@@ -418,7 +418,7 @@ class Run:
     def _write_how_it_ended(self) -> End:
         """Decide the outcome, by the last word of the keepers; the record to end with."""
         # What the agent said before it died comes before how it died: a result in the
-        # socket's buffer was sent before the exit, and decides.  But a call that it asked for
+        # pipe was sent before the exit, and decides.  But a call that it asked for
         # is one that nobody makes.
         self._conversation.close_gate(ENDED)
         self._conversation.drain()

@@ -112,7 +112,7 @@ def test_environment_is_exactly_what_was_asked_for(
     lines = sorted(run.output_bytes().decode().rstrip("\0").split("\0"))
     assert lines == [
         "A=1",
-        "AGENTCTL_CHANNEL_FD=3",
+        "AGENTCTL_CHANNEL_FD=3,4",
         f"AGENTCTL_RUN_ID={run.run}",
         f"PATH={os.defpath}",
     ]
@@ -125,7 +125,7 @@ def test_has_only_the_agreed_descriptors(spawner: SpawnerStandIn, containment: C
     run.exited()
     # ls itself opens the directory, as the next free number.
     numbers = [line.split()[8] for line in run.output_bytes().decode().splitlines()[1:]]
-    assert numbers == ["0", "1", "2", "3", "4"]
+    assert numbers == ["0", "1", "2", "3", "4", "5"]
 
 
 @both
@@ -164,13 +164,12 @@ def test_stdin_is_what_was_given(spawner: SpawnerStandIn, containment: Containme
 def test_channel_reaches_the_agent_and_ends_with_it(
     spawner: SpawnerStandIn, containment: Containment
 ) -> None:
-    """The channel is a socket straight to the agent; no keeper holds its other end open."""
-    run = spawner.launch("sh", "-c", "cat <&3 >&3", containment=containment)
+    """The channel is two pipes straight to the agent; no keeper holds its ends open."""
+    run = spawner.launch("sh", "-c", "cat <&3 >&4", containment=containment)
     run.running()
-    run.channel.send(b"echo")
-    run.channel.settimeout(10)
+    run.channel.sendall(b"echo")
     assert run.channel.recv(100) == b"echo"
-    run.channel.shutdown(1)
+    run.channel.shut_writing()
     assert run.channel.recv(100) == b""
     assert run.exited().code == 0
 

@@ -221,7 +221,7 @@ def test_end_of_the_channel_ends_the_process_at_once(start: StartAgent, waiting:
     """An agent whose supervisor is gone exits with 70, whatever it is doing."""
     agent = start(f"def main(): {waiting}")
     agent.hear(Ready)
-    agent.socket.close()
+    agent.end.close()
     assert agent.wait() == 70
 
 
@@ -229,7 +229,7 @@ def test_end_of_the_channel_before_the_start_ends_the_process() -> None:
     """An agent that never gets its start message does not wait for ever."""
     with start_process([sys.executable, "-I", "-c", BOOTSTRAP]) as agent:
         agent.hear(Hello)
-        agent.socket.close()
+        agent.end.close()
         assert agent.wait() == 70
 
 
@@ -237,7 +237,7 @@ def test_illegal_bytes_from_the_supervisor_end_the_process(start: StartAgent) ->
     """A channel that makes no sense any more is no supervision."""
     agent = start("def main(): time.sleep(600)")
     agent.hear(Ready)
-    agent.socket.sendall(b"\xff" * 8)
+    agent.end.sendall(b"\xff" * 8)
     assert agent.finish() == 70
 
 

@@ -11,6 +11,7 @@ from agentctl_child import agent
 from agentctl_child.keepers import process_title
 from agentctl_child.keepers.confinement import Confinement
 from agentctl_child.keepers.failpoints import reach
+from agentctl_child.keepers.packet_pipe import write_packet
 from agentctl_child.keepers.refusal import (
     CannotStartError,
     refused_by_system,
@@ -27,9 +28,9 @@ from agentctl_protocol.spawning import (
     pack,
 )
 
-#: Where every agent finds its end of the channel.
-CHANNEL_FD: Final = 3
-_REPORT_FD: Final = 4
+#: Where every agent finds its two ends of the channel: the one to read from, the one to write to.
+CHANNEL_FDS: Final = (3, 4)
+_REPORT_FD: Final = 5
 #: Only seen if the supervisor is not told otherwise: the report says why.
 _NOT_STARTED: Final = 127
 _T = TypeVar("_T")
@@ -40,15 +41,20 @@ _GO_ON: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 class AgentDescriptors:
     """What the agent is given, and ``report``: its line to the warden until it has started.
 
-    A SEQPACKET socket.  Either one Refused comes through it, or one Running and then EOF:
-    exec succeeded, or the agent's function is about to be called.
+    A pipe.  Either one Refused comes through it, or one Running and then EOF: exec
+    succeeded, or the agent's function is about to be called.
     """
 
     stdin: int
     stdout: int
     stderr: int
-    channel: int
+    channel_in: int
+    channel_out: int
     report: int
+
+    def handed_over(self) -> tuple[int, ...]:
+        """What the agent keeps, in the order of its numbers from 0 on."""
+        return (self.stdin, self.stdout, self.stderr, self.channel_in, self.channel_out)
 
 
 def become_agent(
@@ -70,7 +76,7 @@ def become_agent(
         layers = confine(launch, confinement) if confined is None else confined
         reach("agent:confined")
         env = _environment(launch)
-        _send(report, pack(Running(layers=layers)))
+        write_packet(report, pack(Running(layers=layers)))
         reach("agent:reported")
         argv = _command(launch)
         if argv:
@@ -79,7 +85,7 @@ def become_agent(
             _first_executable(argv, env, lambda path: os.execve(path, argv, env))
         _call(launch, env, report)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it must not return into init
-        _send(report, pack(_explain(error)))
+        write_packet(report, pack(_explain(error)))
     os._exit(_NOT_STARTED)
 
 
@@ -90,24 +96,25 @@ def spawn_agent(launch: Launch, given: AgentDescriptors, layers: tuple[str, ...]
     half of what a short run costs.  Raises CannotStartError; there is no process then.
     """
     argv, env = _command(launch), _environment(launch)
-    descriptors_in_order = (given.stdin, given.stdout, given.stderr, given.channel)
+    sources = given.handed_over()
+    # The spawner was given a memfd and a status socket before them, so no source is a target.
+    assert min(sources) >= len(sources)
 
     def spawn(path: bytes) -> int:
         return os.posix_spawn(
             path,
             argv,
             env,
-            # Everything else is close-on-exec; a source is never one of 0, 1, 2.
+            # Everything else is close-on-exec.
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, source, target)
-                for target, source in enumerate(descriptors_in_order)
+                (os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(sources)
             ],
             setsid=True,
             setsigmask=(),
         )
 
     pid = _first_executable(argv, env, spawn)
-    _send(given.report, pack(Running(layers=layers)))
+    write_packet(given.report, pack(Running(layers=layers)))
     return pid
 
 
@@ -146,15 +153,7 @@ def _command(launch: Launch) -> tuple[bytes, ...]:
 
 
 def _arrange_descriptors(given: AgentDescriptors) -> int:
-    descriptors.place(
-        {
-            0: given.stdin,
-            1: given.stdout,
-            2: given.stderr,
-            CHANNEL_FD: given.channel,
-            _REPORT_FD: given.report,
-        }
-    )
+    descriptors.place({**dict(enumerate(given.handed_over())), _REPORT_FD: given.report})
     os.set_inheritable(_REPORT_FD, False)
     descriptors.close_all_but(range(_REPORT_FD + 1))
     return _REPORT_FD
@@ -164,16 +163,8 @@ def _environment(launch: Launch) -> dict[bytes, bytes]:
     return {
         **launch.env,
         RUN_ID_VARIABLE.encode(): launch.run.encode(),
-        CHANNEL_FD_VARIABLE.encode(): b"%d" % CHANNEL_FD,
+        CHANNEL_FD_VARIABLE.encode(): b"%d,%d" % CHANNEL_FDS,
     }
-
-
-def _send(report: int, data: bytes) -> None:
-    # A warden that is gone cannot be told; SIGPIPE is blocked until the very end.
-    try:
-        os.write(report, data)
-    except OSError:
-        pass
 
 
 def _first_executable(
@@ -220,4 +211,4 @@ def _call(launch: Launch, env: Mapping[bytes, bytes], report: int) -> NoReturn:
     os.close(report)
     signals.python_defaults()
     signals.accept_all()
-    agent.main(CHANNEL_FD)
+    agent.main(CHANNEL_FDS)

@@ -5,7 +5,6 @@ Never silently weaker: what cannot be had here is refused, with a reason and a w
 
 import os
 import signal
-import socket
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +17,7 @@ from agentctl_child.keepers.init import InitTask, run_init
 from agentctl_child.keepers.launch_request import Descriptors
 from agentctl_child.keepers.layers import Surroundings
 from agentctl_child.keepers.namespace_tree import NamespaceTree
+from agentctl_child.keepers.packet_pipe import PacketReader, small_pipe
 from agentctl_child.keepers.refusal import CannotStartError, refused_by_system, refused_step
 from agentctl_child.keepers.swept_tree import SweptTree
 from agentctl_child.keepers.tree import Tree
@@ -44,12 +44,12 @@ class Keepers:
 class ForkedRun:
     """A tree that has just been made.
 
-    ``report``: the warden's end of the agent's report socket.  ``deadline``: when the
-    warden's timer fires, on the monotonic clock.
+    ``report``: what the agent says until it has started.  ``deadline``: when the warden's
+    timer fires, on the monotonic clock.
     """
 
     tree: Tree
-    report: socket.socket
+    report: PacketReader
     deadline: float | None
 
 
@@ -59,13 +59,14 @@ def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: in
     Closes what of ``given`` belongs to the agent.  Raises CannotStartError; there is
     no process then.
     """
-    report, agents_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    report, agents_report = small_pipe()
     agents = AgentDescriptors(
         stdin=given.stdin,
         stdout=given.stdout,
         stderr=given.stderr,
-        channel=given.channel,
-        report=agents_report.fileno(),
+        channel_in=given.channel_in,
+        channel_out=given.channel_out,
+        report=agents_report,
     )
     deadline = None
     if launch.deadline_s is not None:
@@ -79,11 +80,10 @@ def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: in
         )
     else:
         tree = _fork_agent(launch, agents, given.cgroup, keepers)
-    agents_report.close()
     # The channel and the pipes must end with the agent, not with us.
-    for descriptor in (given.launch, given.channel, given.stdin, given.stdout, given.stderr):
+    for descriptor in (given.launch, *agents.handed_over(), agents_report):
         os.close(descriptor)
-    return ForkedRun(tree, report, deadline)
+    return ForkedRun(tree, PacketReader(report), deadline)
 
 
 def _require(launch: Launch) -> None:
@@ -115,14 +115,18 @@ def _fork_init(
     chain = DeathChain([own_pidfd, keepers.spawner_pidfd, keepers.supervisor_pidfd])
     if chain.broken:
         os._exit(1)
-    words, inits_words = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    orders, our_orders = small_pipe()
+    our_words, words = small_pipe()
+    for end in (our_orders, words):
+        os.set_blocking(end, False)
     confinement = _confinement(launch, keepers, process_limit=_limit_in_a_namespace(launch))
     task = InitTask(
         launch=launch,
         given=agents,
         confinement=confinement,
         enclosure=enclosure_for(launch, confinement.facts),
-        words=inits_words,
+        orders=orders,
+        words=words,
         chain=chain,
         deadline=None if deadline is None else deadline + DEADLINE_SLACK_S,
     )
@@ -132,8 +136,11 @@ def _fork_init(
         raise refused_step("namespaces", launch.sandbox, error) from None
     if pid == 0:
         run_init(task)
-    inits_words.close()
-    return NamespaceTree(pid, pidfd, words, cgroup)
+    os.close(orders)
+    os.close(words)
+    return NamespaceTree(
+        pid, pidfd, orders=our_orders, words=PacketReader(our_words), cgroup=cgroup
+    )
 
 
 def _fork_agent(

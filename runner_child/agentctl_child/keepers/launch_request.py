@@ -11,7 +11,7 @@ import msgspec
 from agentctl_protocol.spawning import Launch, LaunchPacket
 
 _PACKET_BYTES: Final = 4096
-_MOST_DESCRIPTORS: Final = 7
+_MOST_DESCRIPTORS: Final = 8
 #: The kernel takes at most 6 MiB of arguments and environment (execve(2)).
 _MOST_LAUNCH_BYTES: Final = 32 << 20
 
@@ -25,11 +25,15 @@ class BadLaunchError(Exception):
 
 @dataclass(frozen=True)
 class Descriptors:
-    """What came beside a `LaunchPacket`, in the order in which it came."""
+    """What came beside a `LaunchPacket`, in the order in which it came.
+
+    ``channel_in`` is the end that the agent reads from, ``channel_out`` the one that it writes to.
+    """
 
     launch: int
     status: int
-    channel: int
+    channel_in: int
+    channel_out: int
     stdin: int
     stdout: int
     stderr: int

@@ -2,11 +2,11 @@
 
 import contextlib
 import os
-import socket
 from typing import Final
 
 import msgspec
 
+from agentctl_child.keepers.packet_pipe import PacketReader, write_packet
 from agentctl_child.keepers.tree import Remains
 from agentctl_child.sandbox import pidfd
 from agentctl_child.sandbox.cgroup import kill_cgroup
@@ -21,7 +21,6 @@ from agentctl_protocol.spawning import (
 )
 from agentctl_protocol.vocabulary import Containment
 
-_PACKET_BYTES: Final = 65_536
 #: 1,000 processes nested 1,000 deep took 0.66 s to end.
 _PATIENCE_S: Final = 5.0
 #: From here on it is worth looking for somebody who holds init's end up.
@@ -31,14 +30,17 @@ _decode = msgspec.msgpack.Decoder(FromInit).decode
 
 
 class NamespaceTree:
-    """The run below init; ``words`` is the warden's end of the socket that init listens on."""
+    """The run below init, which is written ``orders`` and whose ``words`` are read."""
 
     containment = Containment.PID_NAMESPACE
 
-    def __init__(self, pid: int, init: int, words: socket.socket, cgroup: int | None) -> None:
+    def __init__(
+        self, pid: int, init: int, *, orders: int, words: PacketReader, cgroup: int | None
+    ) -> None:
         self.root = pidfd.identity_of(pid)
         self.root_pidfd = init
         self.namespace: int | None = None
+        self._orders = orders
         self._words = words
         self._cgroup = cgroup
         self._listening = True
@@ -55,22 +57,14 @@ class NamespaceTree:
     def advance(self) -> list[FromInit]:
         """Everything that init has said."""
         said: list[FromInit] = []
-        while self._listening:
-            try:
-                data = self._words.recv(_PACKET_BYTES, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                break
-            except ConnectionResetError:
-                # Init died with an order unread.  Linux tells that before what it had
-                # said, and once: its last words are still there.
-                continue
-            if not data:
+        while self._listening and (packets := self._words.read()) != []:
+            if packets is None:
                 self._listening = False
                 break
-            packet = _decode(data)
+            said += map(_decode, packets)
+        for packet in said:
             if isinstance(packet, InitReady):
                 self.namespace = packet.namespace
-            said.append(packet)
         return said
 
     @property
@@ -87,8 +81,7 @@ class NamespaceTree:
         self._order(Deadline(after_s=after_s))
 
     def _order(self, order: Order) -> None:
-        with contextlib.suppress(OSError):
-            self._words.send(pack(order), socket.MSG_DONTWAIT)
+        write_packet(self._orders, pack(order))
 
     def kill(self) -> None:
         """SIGKILL init; the kernel kills the rest."""

@@ -15,6 +15,7 @@ Fault = Literal["not_found", "not_executable", "sandbox", "system"]
 LONGEST_ARGUMENT: Final = 131_072
 NO_NAMESPACE: Final = "no pid namespace for the run: "
 _SHOWN: Final = 200
+_TOLD: Final = 500
 
 
 class CannotStartError(Exception):
@@ -30,8 +31,8 @@ class CannotStartError(Exception):
         self.step = ""
 
     def packet(self) -> Refused:
-        """As the supervisor is told."""
-        return Refused(fault=self.fault, detail=str(self), hint=self.hint)
+        """As the supervisor is told: short enough for a `packet_pipe`."""
+        return Refused(fault=self.fault, detail=str(self)[:_TOLD], hint=self.hint[:_TOLD])
 
 
 def refused_by_system(what: str, error: OSError) -> CannotStartError:

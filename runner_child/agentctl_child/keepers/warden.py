@@ -25,6 +25,7 @@ from agentctl_child.keepers.death_chain import DeathChain, poll_ms
 from agentctl_child.keepers.failpoints import reach
 from agentctl_child.keepers.fork_run import DEADLINE_SLACK_S, ForkedRun, Keepers, fork_run
 from agentctl_child.keepers.launch_request import BadLaunchError, Descriptors, read_launch
+from agentctl_child.keepers.packet_pipe import PacketReader
 from agentctl_child.keepers.refusal import CannotStartError, refused_by_system
 from agentctl_child.keepers.tree import Remains, Tree
 from agentctl_child.sandbox import pidfd, signals
@@ -132,7 +133,7 @@ class _Warden:
         self.chain = chain
         self.own_pidfd = own_pidfd
         self.orders = signals.open_signalfd([signal.SIGUSR1, signal.SIGUSR2])
-        self.report: socket.socket | None = forked.report
+        self.report: PacketReader | None = forked.report
         self.running: Running | None = None
         self.refused: Refused | None = None
         self.agent_end = AgentExited()
@@ -170,7 +171,7 @@ class _Warden:
                 self._announce(packet.namespace or None)
             case Refused():
                 # One that comes after it is init's own failure: the agent had begun.  Not asked of
-                # the report socket: init's end closes that, maybe before its word is read.
+                # the report pipe: init's end closes that, maybe before its word is read.
                 if self.running is None:
                     self.refused = packet
             case AgentExited():
@@ -195,19 +196,14 @@ class _Warden:
         reach("warden:contained")
 
     def _hear_report(self) -> None:
-        while self.report is not None:
-            try:
-                data = self.report.recv(_PACKET_BYTES, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
-            except ConnectionError:
-                data = b""
-            if data:
-                match _decode_report(data):
+        while self.report is not None and (packets := self.report.read()) != []:
+            for packet in packets or ():
+                match _decode_report(packet):
                     case Refused() as refused:
                         self.refused = refused
                     case running:
                         self.running = running
+            if packets is not None:
                 continue
             self.report.close()
             self.report = None

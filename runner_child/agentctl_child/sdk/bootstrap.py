@@ -16,9 +16,9 @@ from agentctl_protocol.spawning import CHANNEL_FD_VARIABLE
 
 _TEMPLATE: Final = """\
 import os, sys
-fd = int(os.environ[{variable!r}])
+reads, writes = map(int, os.environ[{variable!r}].split(","))
 def refuse(frames):
-    os.write(fd, frames)
+    os.write(writes, frames)
     os._exit(1)
 if sys.version_info < (3, 11):
     refuse({too_old!r})
@@ -34,7 +34,7 @@ except ImportError:
     sys.path[:0] = {roots!r}
     from agentctl_child.agent import main
     sys.path[:] = own
-main(fd)
+main((reads, writes))
 """
 
 
