@@ -42,7 +42,13 @@ from agentctl_protocol.errors import (
 from agentctl_protocol.framing import FrameBuffer, frame
 from agentctl_protocol.report import Actor
 from agentctl_protocol.vocabulary import Reason
-from agentctl_supervisor.control_peer import Peer, has_hung_up, is_alive_still, peer_of
+from agentctl_supervisor.control_peer import (
+    Peer,
+    has_hung_up,
+    is_alive_still,
+    peer_of,
+    take_no_descriptors,
+)
 from agentctl_supervisor.errors import StateDirectoryError
 from agentctl_supervisor.run import Run
 
@@ -81,6 +87,7 @@ class ControlServer:
         finally:
             os.umask(old_umask)
         self._listener.listen(128)
+        take_no_descriptors(self._listener)
 
     def __repr__(self) -> str:
         return f"<ControlServer {self.path}>"

@@ -32,6 +32,7 @@ from agentctl_supervisor.output_pump import OnOutput
 from agentctl_supervisor.plumbing import TheirEnds, lay
 from agentctl_supervisor.policy import private_directories
 from agentctl_supervisor.policy.import_path import ImportPath
+from agentctl_supervisor.processes import broken_pipe
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
 from agentctl_supervisor.processes.own_uids import OwnUids
@@ -126,6 +127,8 @@ class Supervisor:
         callers: BaseException | None = None
         left_in_peace = False
         supervisor: Supervisor | None = None
+        undo = contextlib.ExitStack()
+        undo.enter_context(broken_pipe.as_an_error())
         async with trio.open_nursery() as nursery:
             try:
                 supervisor = cls(
@@ -149,6 +152,7 @@ class Supervisor:
                     with trio.CancelScope(shield=True):
                         await supervisor._close(deliver=left_in_peace)
                 nursery.cancel_scope.cancel()
+                undo.close()
         if callers is not None:
             raise callers
 

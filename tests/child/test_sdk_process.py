@@ -392,18 +392,53 @@ def test_outside_agentctl_run_is_a_harmless_stand_in() -> None:
     assert ended.stdout == "supervised: False, input: None\n"
 
 
-@pytest.mark.parametrize("number", ["", "x", "-1", "0", "999"])
-def test_channel_number_that_is_no_socket_means_no_supervisor(number: str) -> None:
+@pytest.mark.parametrize("numbers", ["", "x", "3", "-1,-1", "0,1", "998,999", "3,4,5", " 3,4"])
+def test_channel_numbers_that_are_no_pipes_mean_no_supervisor(numbers: str) -> None:
     """A grandchild that inherits only the variable works as if run by hand."""
+    assert _run_with_channel(numbers) == (0, "")
+
+
+def test_a_pipe_of_the_programs_own_is_no_channel() -> None:
+    """The first pipe that it makes often has the numbers of a channel that it did not inherit."""
+    one, other = os.pipe(), os.pipe()
+    own = (*one, *other)
+    same, swapped = f"{one[0]},{one[1]}", f"{one[1]},{other[0]}"
+    try:
+        assert _run_with_channel(same, *own) == (0, "")
+        assert _run_with_channel(swapped, *own) == (0, "")
+    finally:
+        for descriptor in own:
+            os.close(descriptor)
+
+
+def _run_with_channel(numbers: str, *inherited: int) -> tuple[int, str]:
     ended = subprocess.run(
         [sys.executable, AGENTS / "polite_program.py"],
-        env={**os.environ, "AGENTCTL_CHANNEL_FD": number},
+        env={**os.environ, "AGENTCTL_CHANNEL_FD": numbers},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        pass_fds=inherited,
         check=False,
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.returncode, ended.stderr
+
+
+def test_a_file_with_the_number_of_a_closed_channel_is_not_written_to(
+    start: StartAgent, tmp_path: Path
+) -> None:
+    """An agent that closes all descriptors, as daemons do, ends as one without a supervisor."""
+    agent = start(
+        f"""
+        def main():
+            os.closerange(3, 4096)
+            files = [os.open(f"{tmp_path}/{{n}}", os.O_RDWR | os.O_CREAT) for n in range(8)]
+            run.emit_text("said")
+            time.sleep(600)
+        """
+    )
+    assert agent.finish() == 70
+    assert [(tmp_path / str(number)).read_bytes() for number in range(8)] == [b""] * 8
 
 
 def test_interpreter_without_msgspec_says_so_over_the_channel() -> None:
