@@ -48,6 +48,12 @@ class Aftermath:
             found = await self._look(() if self.own_uid is None else (self.own_uid,))
             self._log.append(WorkspaceRecord(found))
 
+    def leave(self, why: str) -> None:
+        """Append that nobody looked, and *why*."""
+        if self._survey.is_needed and self._log.fold.started:
+            found = self._survey.unseen(why, self._log.fold.open_at_kill)
+            self._log.append(WorkspaceRecord(found))
+
     def remove_private(self) -> None:
         """Remove what was only the run's.  Blocks, within a time."""
         remove_private(self._directory)

@@ -4,22 +4,30 @@ Whatever the agent does with its end, three things hold: a cancel is never
 stuck behind something else that we wait to send; an agent that does not read
 what we send is no longer read from; and what it sent before it died is read
 without waiting for a grandchild that holds its end open.
+
+However many messages it sends at once, they are heard a few at a time: see `turns`.
 """
 
+import fcntl
 import socket
+import struct
+import termios
 from collections.abc import Callable
 from typing import Final
 
 import trio
 
-from agentctl_protocol.channel import Channel, IllegalInputError, supervisor_end
+from agentctl_protocol.channel import Channel, supervisor_end
 from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
 from agentctl_protocol.messages import ChildMessage, SupervisorMessage
+from agentctl_supervisor.turns import turns
 
 _READ_BYTES: Final = 1 << 16
 _OUTBOX_BYTES: Final = 1 << 20
 """Unsent bytes over which we stop reading what the agent says."""
 _DRAIN_BYTES: Final = 64 << 20
+_DRAIN_S: Final = 10.0
+_INT: Final = struct.Struct("i")
 
 Heard = Callable[[ChildMessage, bytes], None]
 
@@ -27,7 +35,7 @@ Heard = Callable[[ChildMessage, bytes], None]
 class ChannelPump:
     """Reads messages and hands them to *heard*; sends without blocking the caller.
 
-    *heard* is called in order, from `run` or from `drain`, and must not block.
+    *heard* is called in order, in `run` or in `drain`, and must not block.
     *illegal* is called once, with the text of the error, and nothing is read after it.
     """
 
@@ -41,6 +49,7 @@ class ChannelPump:
         self._more_to_send = trio.Event()
         self._outbox_emptied = trio.Event()
         self._open = True
+        self._is_illegal = self._is_draining = False
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed"
@@ -64,7 +73,7 @@ class ChannelPump:
             return False
         if not self._outbox:
             data = data[self._send_now(data) :]
-        if data:
+        if data and not self._is_draining:
             self._outbox += data
             self._more_to_send.set()
         return True
@@ -92,10 +101,9 @@ class ChannelPump:
 
     async def _read(self) -> None:
         while self._open:
-            # One piece a turn: a flood from one agent must not hold up another's stop.
             await trio.lowlevel.wait_readable(self._socket)
-            self._read_once()
-            if self._outbox:
+            # No more is read before all of it was heard: that is what holds a flood back.
+            if self._read_once() and await self._hear_all():
                 await self.wait_outbox_below_limit()
 
     def _read_once(self) -> bool:
@@ -109,17 +117,36 @@ class ChannelPump:
         if not data:
             self._open = False
             return False
+        self._channel.feed(data)
+        return True
+
+    async def _hear_all(self) -> bool:
+        """Hand over what was read, in turns with others; whether the channel is still open."""
+        common = turns()
+        turn = common.now() if self._is_draining else await common.next()
+        while True:
+            with turn:
+                while turn.goes_on():
+                    if not self._hear_one():
+                        return self._open
+            if len(self._outbox) > _OUTBOX_BYTES:
+                await self.wait_outbox_below_limit()
+            turn = await common.next()
+
+    def _hear_one(self) -> bool:
+        """Whether there was a message; after an illegal one there is none."""
+        if self._is_illegal:
+            return False
         try:
-            heard = self._channel.receive(data)
+            one = self._channel.next_message()
         except PeerProtocolError as error:
+            self._is_illegal = True
             self._open = False
-            legal = error.messages if isinstance(error, IllegalInputError) else ()
-            for message, raw in legal:
-                self._heard(message, raw)
             self._illegal(str(error))
             return False
-        for message, raw in heard:
-            self._heard(message, raw)
+        if one is None:
+            return False
+        self._heard(*one)
         return True
 
     async def _send_outbox(self) -> None:
@@ -136,15 +163,34 @@ class ChannelPump:
         self._outbox_emptied.set()
         self._outbox_emptied = trio.Event()
 
-    def drain(self) -> None:
-        """Read what the agent left behind, without waiting.  To be called when it is dead.
+    async def drain(self) -> int:
+        """Hear what the agent left behind.  To be called when it is dead, and `run` is over.
 
         It ends with EAGAIN when a process outside the run holds the other end,
-        with EOF or ECONNRESET otherwise, and after 64 MB in any case.
+        with EOF or ECONNRESET otherwise, and after 64 MB or ten seconds in any case.
+
+        Returns:
+            how many bytes were there and left unheard.
         """
+        self._is_draining = True
+        self._outbox.clear()  # nobody reads it
         budget = _DRAIN_BYTES
-        while self._open and budget > 0 and self._read_once():
-            budget -= _READ_BYTES
+        with trio.move_on_after(_DRAIN_S):
+            await self._hear_all()
+            while self._open and budget > 0 and self._read_once():
+                await self._hear_all()
+                budget -= _READ_BYTES
+        return self._unread()
+
+    def _unread(self) -> int:
+        """How many bytes are there to be read, whoever wrote them."""
+        if not self._open:
+            return 0
+        try:
+            (count,) = _INT.unpack(fcntl.ioctl(self._socket, termios.FIONREAD, bytes(_INT.size)))
+        except OSError:
+            return 0
+        return int(count)
 
     def close(self) -> None:
         """Close the socket.  Nothing is read or sent any more."""

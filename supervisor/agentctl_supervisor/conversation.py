@@ -91,9 +91,9 @@ class Conversation:
         finally:
             self._settled.set()
 
-    def drain(self) -> None:
-        """Read what a dead agent left behind, without waiting."""
-        self._channel.drain()
+    async def drain(self) -> int:
+        """Hear what a dead agent left behind, without waiting; how many bytes were too much."""
+        return await self._channel.drain()
 
     def close(self) -> None:
         """Nothing is said any more."""

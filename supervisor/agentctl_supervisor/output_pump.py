@@ -11,6 +11,8 @@ from typing import Final, Literal
 
 import trio
 
+from agentctl_supervisor.turns import turns
+
 _READ_BYTES: Final = 1 << 16
 _WAITING_BYTES: Final = 1 << 20
 _DRAIN_BYTES: Final = 16 << 20
@@ -51,25 +53,33 @@ class OutputPump:
         return f"<OutputPump {self.name} {state}, {self._waiting_bytes} bytes waiting>"
 
     async def read(self) -> None:
-        """Read until the stream ends; cancel it to stop."""
+        """Read until the stream ends, in turns with others; cancel it to stop."""
+        common = turns()
         while self._fd >= 0:
             try:
                 await trio.lowlevel.wait_readable(self._fd)
             except trio.ClosedResourceError:
                 return  # by `close`, on behalf of a reader that went away
-            if not self._read_once():
-                continue
+            with await common.next():
+                if not self._read_once():
+                    continue
             while self._waiting_bytes > _WAITING_BYTES and self._fd >= 0:
                 await self._changed.wait()
 
-    def drain(self) -> None:
+    async def drain(self) -> None:
         """Read what is left, without waiting for anybody who still holds the pipe, and close.
 
         To be called when the run's processes are gone and `read` was cancelled.
         """
-        budget = _DRAIN_BYTES
-        while self._fd >= 0 and budget > 0 and self._read_once():
-            budget -= _READ_BYTES
+        common = turns()
+        turn, left = common.now(), _DRAIN_BYTES // _READ_BYTES
+        while True:
+            with turn:
+                while left and turn.goes_on():
+                    left = left - 1 if self._read_once() else 0
+            if not left:
+                break
+            turn = await common.next()
         self.close()
         self._draining = True
         self._change()

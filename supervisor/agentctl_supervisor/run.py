@@ -18,31 +18,31 @@ from agentctl_protocol.messages import Start
 from agentctl_protocol.records import (
     ContainedRecord,
     End,
-    Observed,
     Output,
     Started,
     Stop,
     VerdictRecord,
 )
-from agentctl_protocol.report import Actor, Processes, Report, Survivor
+from agentctl_protocol.report import Actor, Report
 from agentctl_protocol.spawning import Contained, Exited, ProcessIdentity, Refused, Running, Status
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import KILL_AT_ONCE, Containment, Reason, Result
+from agentctl_supervisor import internal_error
 from agentctl_supervisor.aftermath import Aftermath
 from agentctl_supervisor.call_rules import CallRules
 from agentctl_supervisor.climb import Climb
+from agentctl_supervisor.conclusion import write_how_it_ended
 from agentctl_supervisor.conditions.composition import Condition
-from agentctl_supervisor.conversation import ENDED, STOPPING, Conversation
-from agentctl_supervisor.ending import end_detail, how_it_ended, processes_at_end
+from agentctl_supervisor.conversation import STOPPING, Conversation
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, StateDirectoryError
 from agentctl_supervisor.event_stream import EventStream
 from agentctl_supervisor.gate import Gate
 from agentctl_supervisor.keepers import Keepers
-from agentctl_supervisor.ladder import StopWanted, TreeEmpty
+from agentctl_supervisor.ladder import StopWanted
 from agentctl_supervisor.limits import Reached
 from agentctl_supervisor.output_pump import OnOutput, OutputPump, StreamName
 from agentctl_supervisor.plumbing import Plumbing, standard_input
-from agentctl_supervisor.processes.process_tree import command_line, marked, members
+from agentctl_supervisor.processes.process_tree import members
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.store.run_directory import RunDirectory
@@ -50,6 +50,7 @@ from agentctl_supervisor.watch import Watch
 
 _LINGER_S: Final = 2.0
 """How long a process may live on after its bye; an interpreter's exit can join threads for ever."""
+_PROTOCOL: Final = Actor(kind="supervisor", id="protocol")
 
 
 class Run:
@@ -115,9 +116,11 @@ class Run:
         self._durable = trio.Event()
         self._delivered = trio.Event()
         self._report: Report | None = None
+        self._failed = trio.Event()
+        self._error: Exception | None = None
 
     def __repr__(self) -> str:
-        return f"<Run {self.id} {self.report.state}: {self.spec.command[:60]}>"
+        return f"<Run {self.id} {self._log.fold.state}: {self.spec.command[:60]}>"
 
     # --- what an embedding program uses -----------------------------------
 
@@ -203,27 +206,34 @@ class Run:
         The stop record is appended before anything is sent or signalled: it is the
         moment from which no call is granted.
         """
-        if self._is_decided:
-            return
-        grace_s = self.spec.grace_s if grace_s is None else grace_s
-        term_grace_s = self.spec.term_grace_s if term_grace_s is None else term_grace_s
-        kill = kill or reason in KILL_AT_ONCE
-        if self._log.fold.stop is None:
-            self._log.decide(
+        if self._tree_ended.is_set():
+            return  # all that is left to do is to write it down
+        try:
+            self._begin_stop(
                 Stop(
                     result=result,
                     reason=reason,
                     detail=detail,
                     actor=actor or Actor(kind="supervisor", id=f"pid {os.getpid()}"),
-                    grace_s=grace_s,
-                    term_grace_s=term_grace_s,
-                    kill=kill,
+                    grace_s=self.spec.grace_s if grace_s is None else grace_s,
+                    term_grace_s=self.spec.term_grace_s if term_grace_s is None else term_grace_s,
+                    kill=kill or reason in KILL_AT_ONCE,
                 )
             )
+        except Exception as error:  # noqa: BLE001 - ours, and the run's: who asked did nothing wrong
+            self._fail(error)
+
+    def _begin_stop(self, stop: Stop) -> None:
+        if self._is_decided:
+            return
+        if self._log.fold.stop is None:
+            self._log.decide(stop)
         self._conversation.close_gate(STOPPING)
         # Nothing is there yet, and nothing comes: a slow spawner holds up no stop.
         self._launching.cancel()
-        self._climb.happen(StopWanted(grace_s, term_grace_s, kill, self._conversation.can_hear))
+        self._climb.happen(
+            StopWanted(stop.grace_s, stop.term_grace_s, stop.kill, self._conversation.can_hear)
+        )
 
     async def send_input(self, value: object) -> None:
         """Send one item to the agent's ``run.inputs()``.
@@ -287,17 +297,11 @@ class Run:
                     self._delivery = delivery.cancel_scope
                     for output in self._outputs:
                         delivery.start_soon(self._deliver, output)
-                    await self._live_until_empty(launch)
-                    if self._last_word is None and self._has_orphans and self._spawner is not None:
-                        await sweep(self._spawner)
-                    end = self._write_how_it_ended()
-                    await self.aftermath.write_down()
-                    self._conclude(end)
-                    # Who waits for the run does not wait for the disk.
-                    await self._log.close_durably()
-                    await trio.to_thread.run_sync(self._store_report)
-                    self._directory.unlock()
-                    self._durable.set()
+                    try:
+                        await self._live_and_end(launch, sweep)
+                    except Exception as error:  # noqa: BLE001 - ours; it ends this run only
+                        delivery.cancel_scope.cancel()
+                        self._report = await self._end_after(error)
             finally:
                 # Whatever happened, nobody may wait for ever, and the warden sees our end.
                 self._keepers.close()
@@ -306,12 +310,65 @@ class Run:
         if self._callers_error is not None:
             raise self._callers_error
 
+    async def _live_and_end(
+        self,
+        launch: Callable[[], Awaitable[SpawnerProcess]],
+        sweep: Callable[[SpawnerProcess], Awaitable[None]],
+    ) -> None:
+        await self._live_until_empty(launch)
+        if self._last_word is None and self._has_orphans and self._spawner is not None:
+            await sweep(self._spawner)
+        end = await write_how_it_ended(
+            self._log,
+            self._climb,
+            self._conversation,
+            self._outputs,
+            self._last_word,
+            spawner_died=self._spawner is not None and self._spawner.is_dead(),
+            gave_up=self._gave_up,
+        )
+        self._is_decided = True
+        await self.aftermath.write_down()
+        self._conclude(end)
+        # Who waits for the run does not wait for the disk.
+        await self._log.close_durably()
+        await trio.to_thread.run_sync(self._store_report)
+        self._directory.unlock()
+        self._durable.set()
+
     def abandon_delivery(self) -> None:
         """Hand no more output to ``on_output``, which may be stuck.  The log has it all."""
         self._delivery.cancel()
 
+    def _fail(self, error: Exception) -> None:
+        """Let the run end by *error*, which came up in a task that is not its own."""
+        self._error = self._error or error
+        self._failed.set()
+
+    async def _raise_failure(self) -> None:
+        await self._failed.wait()
+        assert self._error is not None
+        raise self._error
+
+    async def _end_after(self, error: Exception) -> Report:
+        """End the run by *error*; if its end is written already, only keep the error."""
+        self._tree_ended.set()
+        if self._report is not None:
+            internal_error.keep(self._directory.path, error)
+            report = self._report
+        else:
+            report = await internal_error.end_run(
+                error, self._directory, self._log, self._keepers, self.aftermath
+            )
+        self._conversation.close()
+        self._log.end()
+        self._climb.finish()
+        self._directory.unlock()
+        return report
+
     async def _live_until_empty(self, launch: Callable[[], Awaitable[SpawnerProcess]]) -> None:
         async with trio.open_nursery() as tasks:
+            tasks.start_soon(self._raise_failure)
             tasks.start_soon(self._climb.keep_time)
             tasks.start_soon(self._log.keep_durable, self._conversation.acknowledge)
             for output in self._outputs:
@@ -370,13 +427,8 @@ class Run:
         await self._conversation.over.wait()
         await trio.sleep(_LINGER_S)
         # What has settled the outcome before that, a value or a stop, still does.
-        self.request_stop(
-            result=Result.FAILED,
-            reason=Reason.PROTOCOL,
-            detail=f"it lived on for {_LINGER_S:g} s after its bye",
-            actor=Actor(kind="supervisor", id="protocol"),
-            kill=True,
-        )
+        detail = f"it lived on for {_LINGER_S:g} s after its bye"
+        self._end(Result.FAILED, Reason.PROTOCOL, detail, _PROTOCOL, kill=True)
 
     # --- what the agent does -----------------------------------------------
 
@@ -391,20 +443,20 @@ class Run:
         self._watch.look()
 
     def _broke_protocol(self, detail: str) -> None:
-        self.request_stop(
-            result=Result.FAILED,
-            reason=Reason.PROTOCOL,
-            detail=detail,
-            actor=Actor(kind="supervisor", id="protocol"),
-        )
+        self._end(Result.FAILED, Reason.PROTOCOL, detail, _PROTOCOL)
 
     def _write_output(self, stream: StreamName, data: bytes) -> bool:
         self._log.append_output(Output(stream=stream, data=data))
         self._watch.look()
         return True
 
-    def _end(self, result: Result, reason: Reason, detail: str, actor: Actor) -> None:
-        self.request_stop(result=result, reason=reason, detail=detail, actor=actor)
+    def _end(
+        self, result: Result, reason: Reason, detail: str, actor: Actor, *, kill: bool = False
+    ) -> None:
+        """Stop the run for what it did, which may be known only after its last process."""
+        graces = self.spec.grace_s, self.spec.term_grace_s
+        kill = kill or reason in KILL_AT_ONCE
+        self._begin_stop(Stop(result, reason, detail, actor, *graces, kill=kill))
 
     def _disk_full(self) -> None:
         self._watch.reach(Reached(Reason.DISK, f"no room for the log in {self._directory.path}"))
@@ -414,39 +466,6 @@ class Run:
         return self._watch.signal()
 
     # --- the end -----------------------------------------------------------
-
-    def _write_how_it_ended(self) -> End:
-        """Decide the outcome, by the last word of the keepers; the record to end with."""
-        # What the agent said before it died comes before how it died: a result in the
-        # socket's buffer was sent before the exit, and decides.  But a call that it asked for
-        # is one that nobody makes.
-        self._conversation.close_gate(ENDED)
-        self._conversation.drain()
-        for record in how_it_ended(
-            self._last_word,
-            self.spec,
-            stopped=self._log.fold.stop is not None,
-            last_rung=self._climb.rung,
-            spawner_died=self._spawner is not None and self._spawner.is_dead(),
-            gave_up=self._gave_up,
-        ):
-            self._log.decide(record)
-        for output in self._outputs:
-            output.drain()
-        survivors = self._survivors()
-        if not survivors:
-            self._climb.happen(TreeEmpty())
-        observed = self._observed_by_others()
-        self._log.append_estimates(over=True)
-        counted = Processes(len(self._climb.seen), self._climb.killed, len(survivors))
-        self._is_decided = True
-        return End(
-            processes=processes_at_end(self._last_word, counted, observed),
-            survivors=tuple(survivors),
-            torn_bytes=self._conversation.torn_bytes,
-            dropped_bytes=self._log.dropped_bytes,
-            detail=end_detail(self._last_word),
-        )
 
     def _conclude(self, end: End) -> None:
         """From the log to the report.  Never waits."""
@@ -458,16 +477,6 @@ class Run:
         self._under_way.set()
         self._finished.set()
         self._climb.finish()
-
-    def _observed_by_others(self) -> Observed | None:
-        """What was done in our place while we did not answer; its steps are written down now."""
-        stop = self._log.fold.stop
-        if stop is None or not stop.intent or self._climb.begun:
-            return None
-        observed = self._log.observed()
-        for step in observed.steps if observed else ():
-            self._log.append(step)
-        return observed
 
     def _obey_intent(self, stop: Stop) -> None:
         # Whoever left it has begun, and may not have come to the end.
@@ -482,16 +491,3 @@ class Run:
         # Without room for it, it is made from the log by whoever looks.
         with contextlib.suppress(StateDirectoryError):
             self._directory.write_report(self.report)
-
-    def _survivors(self) -> list[Survivor]:
-        """Who is left: what the warden says and, after a stop or a loss, what we see ourselves."""
-        left: set[ProcessIdentity] = set()
-        if isinstance(self._last_word, Exited):
-            left.update(self._last_word.survivors)
-        if self._climb.begun or self._last_word is None:
-            left.update(self._climb.look())
-        contained = self._log.fold.contained
-        if self._last_word is None and self._has_orphans and contained is not None:
-            # Its warden is dead, so only what they say themselves tells who was of the run.
-            left.update(marked(self.id, contained.warden.start_time))
-        return [Survivor(identity.pid, command_line(identity.pid)) for identity in left]

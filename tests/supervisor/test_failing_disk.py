@@ -86,7 +86,7 @@ async def test_a_grant_that_finds_no_room_is_not_given(
         asked = Ask(call="c1", kind="tool", name="shell", args=msgspec.Raw(b"\x80"))
         for message in (Hello(version=1), Ready(), asked):
             theirs.sendall(agent.send(message))
-        conversation.drain()
+        await conversation.drain()
         heard = [message for message, _ in agent.receive(theirs.recv(1 << 16))]
     verdicts = [message.verdict for message in heard if isinstance(message, Verdict)]
     assert verdicts == ["refused"]

@@ -48,7 +48,7 @@ async def test_a_call_asked_for_before_the_end_and_read_after_it_is_none(
         if stopped:
             while not self.can_hear:
                 await trio.sleep(0.01)
-                self.drain()
+                await self.drain()
             greeted.set()
         await trio.sleep_forever()
 

@@ -46,8 +46,13 @@ def current(directory: RunDirectory) -> Report:
     return recover(directory)
 
 
-def recover(directory: RunDirectory) -> Report:
+AFTER_ITS_SUPERVISOR: Final = "written after the end of its supervisor"
+
+
+def recover(directory: RunDirectory, detail: str = AFTER_ITS_SUPERVISOR) -> Report:
     """The report of a run whose holder is dead, after what is missing in its log was added.
+
+    *detail*: why it is not the holder who ends the log.
 
     What is left of the run's processes is killed.  If somebody else is at it, this waits for
     them; if the disk takes nothing, the report is right all the same.
@@ -61,7 +66,7 @@ def recover(directory: RunDirectory) -> Report:
     try:
         report = directory.read_report()
         if report is None:
-            report = _finish(directory)
+            report = _finish(directory, detail)
             _settle_files(directory, report)
             try:
                 directory.write_report(report)
@@ -125,7 +130,7 @@ def _is_supervisor_dead(fold: Fold) -> bool:
     return not process_tree.is_alive(created.supervisor)
 
 
-def _finish(directory: RunDirectory) -> Report:
+def _finish(directory: RunDirectory, detail: str) -> Report:
     known = _read(directory)
     fold, reader = known.fold, known.reader
     if fold.ended:
@@ -134,7 +139,7 @@ def _finish(directory: RunDirectory) -> Report:
     intent = _read_intent(directory, damaged)
     leftovers = end_leftovers(fold.created, fold.contained, directory.id)
     observed = _read_observed(directory) if intent is not None else None
-    missing = missing_records(fold, intent, leftovers, reader.torn_bytes, observed)
+    missing = missing_records(fold, intent, leftovers, reader.torn_bytes, observed, detail=detail)
     log_bytes = _append(directory, fold, missing, reader)
     return fold.report(log_bytes=log_bytes, damaged=damaged)
 
@@ -145,6 +150,8 @@ def missing_records(
     leftovers: Leftovers,
     torn_bytes: int,
     observed: Observed | None = None,
+    *,
+    detail: str = AFTER_ITS_SUPERVISOR,
 ) -> list[SupervisorRecord]:
     """What a log lacks whose writer died, in order.  Pure."""
     missing: list[SupervisorRecord] = [estimate(cut) for cut in fold.cut_calls(over=True)]
@@ -166,7 +173,7 @@ def missing_records(
             ),
             survivors=leftovers.survivors,
             torn_bytes=torn_bytes,
-            detail="written after the end of its supervisor",
+            detail=detail,
         )
     )
     return missing
