@@ -152,7 +152,8 @@ class Channel(Generic[_Says, _Hears]):
                     if body is None:
                         return None
                     self._parts = _parts_of(body)
-                part = self._parts.pop()
+                # A copy: values in a message are views, and would keep the whole frame in memory.
+                part = bytes(self._parts.pop())
                 message = self._decode(part)
                 if message is None:
                     continue
@@ -160,7 +161,7 @@ class Channel(Generic[_Says, _Hears]):
                 if isinstance(message, Events) and len(message.events) > MAX_EVENTS:
                     self._hold(message)
                     continue
-                return message, bytes(part)
+                return message, part
         except PeerProtocolError:
             self._parts = []
             self._frames.clear()
@@ -178,7 +179,7 @@ class Channel(Generic[_Says, _Hears]):
         events: Any = self._events.pop()
         return events, self._encoder.encode(events)
 
-    def _decode(self, part: bytes | msgspec.Raw) -> _Hears | None:
+    def _decode(self, part: bytes) -> _Hears | None:
         """The message in *part*; None: an agent need not know it.
 
         A supervisor may be newer than its agent's SDK, and know more to say.
@@ -248,7 +249,7 @@ def _claimed_length(body: bytes) -> int:
     return int.from_bytes(body[1:3] if body[0] == 0xDC else body[1:5])
 
 
-def _is_unknown(part: bytes | msgspec.Raw) -> bool:
+def _is_unknown(part: bytes) -> bool:
     try:
         return _tagged(part).type not in _KNOWN_TAGS
     except UNREADABLE:

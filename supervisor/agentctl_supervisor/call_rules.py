@@ -22,6 +22,8 @@ from agentctl_protocol.vocabulary import Reason
 MAX_MATCHED_ARGUMENTS: Final = 1 << 16
 """Characters of a call's arguments that a pattern sees.  What is longer matches every pattern
 of an approval and of a denial, and none of a permission: nothing slips past in a long tail."""
+MAX_MATCHED_CONTAINERS: Final = 4096
+"""Lists and maps in arguments that a pattern sees; what has more is as what is too long."""
 
 
 class CallPattern:
@@ -195,7 +197,7 @@ def text_of(raw: msgspec.Raw) -> str | None:
     if len(memoryview(raw)) > 4 * MAX_MATCHED_ARGUMENTS:
         return None
     try:
-        value: Any = open_value(raw, "arguments")
+        value: Any = open_value(raw, "arguments", MAX_MATCHED_CONTAINERS)
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     except (PeerProtocolError, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return None

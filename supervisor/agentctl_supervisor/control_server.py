@@ -5,9 +5,12 @@ peer's uid is checked as well: only ourselves and root are heard.  A client
 that goes away, or does not read, changes nothing about a stop that it asked for.
 But a decision on a call, and a signal, are those of somebody who is there: who
 gave up on a supervisor that was frozen was told that nothing had happened.
+
+What goes wrong with one client is told to that client, and to nobody else.
 """
 
 import contextlib
+import errno
 import os
 import pwd
 import socket
@@ -44,9 +47,13 @@ from agentctl_protocol.report import Actor
 from agentctl_protocol.vocabulary import Reason
 from agentctl_supervisor.control_peer import Peer, has_hung_up, is_alive_still, peer_of
 from agentctl_supervisor.errors import StateDirectoryError
+from agentctl_supervisor.internal_error import described
 from agentctl_supervisor.run import Run
 
 _REQUEST_WITHIN_S: Final = 10.0
+_MAX_REQUEST: Final = 1 << 16
+"""Bytes of a request: the longest one has two texts of 4,096 characters and a name."""
+_RETRY_ACCEPT_S: Final = 0.1
 _MAX_UNHEARD: Final = 256
 """Connections that may keep us waiting for their request.  Those that wait for a stop are not
 counted: with as many of them a ping would go unanswered, and we would pass for stuck."""
@@ -87,8 +94,19 @@ class ControlServer:
 
     async def serve(self) -> None:
         """Answer until it is cancelled."""
-        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
-        await trio.serve_listeners(self._answer_client, [listener])
+        listener = trio.socket.from_stdlib_socket(self._listener)
+        async with trio.open_nursery() as clients:
+            while True:
+                try:
+                    connection, _ = await listener.accept()
+                except OSError as error:
+                    if error.errno == errno.EBADF:
+                        return  # closed
+                    if error.errno != errno.ECONNABORTED:
+                        # Out of descriptors, memory or watches: what ends gives some back.
+                        await trio.sleep(_RETRY_ACCEPT_S)
+                    continue
+                clients.start_soon(self._answer_client, trio.SocketStream(connection))
 
     def close(self) -> None:
         """Take the socket away."""
@@ -97,33 +115,49 @@ class ControlServer:
             os.unlink(self.path)
 
     async def _answer_client(self, stream: trio.SocketStream) -> None:
-        peer = peer_of(stream.socket)
-        if peer.uid not in (0, os.getuid()):
-            await stream.aclose()
-            return
         try:
             async with stream:
-                request: Request | Failed | None = None
-                async with self._room:
-                    with trio.move_on_after(_REQUEST_WITHIN_S):
-                        request = await _receive(stream)
-                match request:
-                    case None:
-                        return
-                    case StopRequest() | KillRequest():
-                        await self._stop(stream, request, peer.uid)
-                    case VerdictRequest() | SignalRequest() if has_hung_up(stream.socket):
-                        return
-                    case VerdictRequest() if not self._may_decide(stream.socket, peer):
-                        await _send(stream, _NOT_FOR_RUNS)
-                    case _:
-                        await _send(stream, self._answer(request, peer.uid))
-        except* trio.BrokenResourceError:
-            pass  # it went away: what it asked for goes on
+                try:
+                    await self._converse(stream)
+                except Exception as error:  # noqa: BLE001 - ours: it concerns this client alone
+                    if not _has_gone(error):
+                        await _send(stream, Failed(f"internal error: {described(error)}"))
+        except Exception:  # noqa: BLE001, S110 - it cannot be told, and what it asked for goes on
+            pass
+
+    async def _converse(self, stream: trio.SocketStream) -> None:
+        peer = peer_of(stream.socket)
+        if peer.uid not in (0, os.getuid()):
+            return
+        request: Request | Failed | None = None
+        async with self._room:
+            with trio.move_on_after(_REQUEST_WITHIN_S):
+                request = await _receive(stream)
+        match request:
+            case None:
+                return
+            case StopRequest() | KillRequest():
+                await self._stop(stream, request, peer.uid)
+            case StatusRequest():
+                await _send(stream, await self._statuses(request))
+            case VerdictRequest() | SignalRequest() if has_hung_up(stream.socket):
+                return
+            case VerdictRequest() if not self._may_decide(stream.socket, peer):
+                await _send(stream, _NOT_FOR_RUNS)
+            case _:
+                await _send(stream, self._answer(request, peer.uid))
+
+    async def _statuses(self, request: StatusRequest) -> Reply:
+        found = self._find(request.run)
+        if request.run and found is None:
+            return _NO_SUCH_RUN
+        runs = list(self._live_runs()) if found is None else [found]
+        reports = [await run.current_report(brief=request.brief) for run in runs]
+        return Statuses(tuple(reports))
 
     def _answer(
         self,
-        request: Ping | StatusRequest | VerdictRequest | SignalRequest | Failed,
+        request: Ping | VerdictRequest | SignalRequest | Failed,
         uid: int,
     ) -> Reply:
         match request:
@@ -140,15 +174,6 @@ class ControlServer:
                 return Accepted("signalled")
             case Ping():
                 return Pong(pid=os.getpid())
-            case StatusRequest():
-                found = self._find(request.run)
-                runs = [found] if found is not None else []
-                if not request.run:
-                    runs = list(self._live_runs())
-                elif not runs:
-                    return _NO_SUCH_RUN
-                reports = (run.report for run in runs)
-                return Statuses(tuple(r.brief() if request.brief else r for r in reports))
 
     def _may_decide(self, connection: trio.socket.SocketType, peer: Peer) -> bool:
         """Whether *peer* is none of our runs': at basic they can reach this socket."""
@@ -178,7 +203,7 @@ class ControlServer:
         if run is None:
             await _send(stream, _NO_SUCH_RUN)
             return
-        if run.report.finished:
+        if run.finished:
             await _send(stream, Done(run.report, already=True))
             return
         actor = Actor(kind="uid", id=_user(uid))
@@ -210,7 +235,7 @@ async def _tell_steps(
 
 async def _receive(stream: trio.SocketStream) -> Request | Failed | None:
     """The one request of a connection; None: it closed without one."""
-    frames = FrameBuffer(MAX_CONTROL_FRAME)
+    frames = FrameBuffer(_MAX_REQUEST)
     while True:
         data = await stream.receive_some()
         if not data:
@@ -228,6 +253,13 @@ async def _send(stream: trio.SocketStream, reply: Reply) -> None:
     except LocalProtocolError as error:
         data = frame(msgspec.msgpack.encode(Failed(f"the answer is too long: {error}")))
     await stream.send_all(data)
+
+
+def _has_gone(error: BaseException) -> bool:
+    """Whether the client went away: nobody is there to be told anything."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_has_gone(one) for one in error.exceptions)
+    return isinstance(error, trio.BrokenResourceError)
 
 
 def _user(uid: int) -> str:

@@ -160,8 +160,6 @@ class Conversation:
                 if not self._channel.send(self._start, *also) and also:
                     self._channel.send(self._start)  # a long one: there is no room for two
                     self._channel.send(*also)
-            case CallFinished():
-                self.gate.finish(message.call)
             case Bye():
                 self.over.set()
         self._log.append_from_child(message, raw)
@@ -187,7 +185,6 @@ class Conversation:
         """Write *verdict* down, then send it; what was sent."""
         if not self._log.append_verdict(verdict):
             # We were frozen just now, and somebody else decided to stop the run.
-            self.gate.finish(verdict.call)
             verdict = msgspec.structs.replace(verdict, verdict="refused", why=STOPPING, actor=None)
             self._log.append_verdict(verdict)
             self.close_gate(STOPPING)

@@ -5,6 +5,7 @@ terminal held by Ctrl-S must not hold up a stop.
 """
 
 import os
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal
@@ -93,7 +94,7 @@ class OutputPump:
                 await self._changed.wait()
                 continue
             piece = self._waiting.popleft()
-            self._waiting_bytes -= len(piece)
+            self._waiting_bytes -= sys.getsizeof(piece)
             self._change()
             await self._on_output(self.name, piece)
 
@@ -118,7 +119,7 @@ class OutputPump:
         self.captured.add(piece)
         if self._on_output is not None:
             self._waiting.append(piece)
-            self._waiting_bytes += len(piece)
+            self._waiting_bytes += sys.getsizeof(piece)
             self._change()
         return True
 
@@ -132,15 +133,13 @@ class _Tail:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._pieces: deque[bytes] = deque()
-        self._kept = 0
+        self._kept = bytearray()
 
     def add(self, piece: bytes) -> None:
-        self._pieces.append(piece)
-        self._kept += len(piece)
-        while self._pieces and self._kept - len(self._pieces[0]) >= self._limit:
-            self._kept -= len(self._pieces.popleft())
+        self._kept += piece
+        if len(self._kept) > self._limit + max(self._limit, _READ_BYTES):
+            # Seldom enough that moving the rest costs each byte next to nothing.
+            del self._kept[: len(self._kept) - self._limit]
 
     def bytes(self) -> bytes:
-        joined = b"".join(self._pieces)
-        return joined[-self._limit :] if self._limit else b""
+        return bytes(self._kept[-self._limit :]) if self._limit else b""

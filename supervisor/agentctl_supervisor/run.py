@@ -46,6 +46,7 @@ from agentctl_supervisor.processes.process_tree import members
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.turns import in_turns
 from agentctl_supervisor.watch import Watch
 
 _LINGER_S: Final = 2.0
@@ -128,6 +129,18 @@ class Run:
     def report(self) -> Report:
         """What is known now; final once the run has finished."""
         return self._report or self._log.report()
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is over."""
+        return self._report is not None
+
+    async def current_report(self, *, brief: bool = False) -> Report:
+        """`report`, or `Report.brief` of it, in turns with other work: a child can make it long."""
+        known = self._report
+        if known is not None:
+            return known.brief() if brief else known
+        return await in_turns(self._log.reporting(brief=brief))
 
     @property
     def stdout(self) -> bytes:
@@ -329,7 +342,7 @@ class Run:
         )
         self._is_decided = True
         await self.aftermath.write_down()
-        self._conclude(end)
+        await self._conclude(end)
         # Who waits for the run does not wait for the disk.
         await self._log.close_durably()
         await trio.to_thread.run_sync(self._store_report)
@@ -467,12 +480,12 @@ class Run:
 
     # --- the end -----------------------------------------------------------
 
-    def _conclude(self, end: End) -> None:
-        """From the log to the report.  Never waits."""
+    async def _conclude(self, end: End) -> None:
+        """From the log to the report."""
         self._log.decide(end)
         self._conversation.close()
         self._keepers.close()
-        self._report = self._log.report()
+        self._report = await in_turns(self._log.reporting(), first=True)
         self._log.end()
         self._under_way.set()
         self._finished.set()

@@ -8,7 +8,7 @@ act while we did not answer (frozen, stuck) leaves an *intent*; it becomes the
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Final, TypeAlias
 
 import msgspec
@@ -90,6 +90,10 @@ class RunLog:
     def report(self) -> Report:
         """What the records mean so far."""
         return self.fold.report(log_bytes=self._writer.size)
+
+    def reporting(self, *, brief: bool = False) -> Generator[None, None, Report]:
+        """`report` in short steps; see `Fold.reporting`."""
+        return self.fold.reporting(log_bytes=self._writer.size, brief=brief)
 
     def follow(self) -> LogFollower:
         """A reader of all records, from the first one on."""

@@ -154,7 +154,7 @@ class Supervisor:
 
     def live_runs(self) -> Sequence[Run]:
         """The runs that have not finished, oldest first."""
-        return [run for run in self._runs.values() if not run.report.finished]
+        return [run for run in self._runs.values() if not run.finished]
 
     async def start(
         self,
@@ -182,13 +182,28 @@ class Supervisor:
             spec = msgspec.structs.replace(spec, stop_when=str(stop_when))
         elif spec.stop_when is not None:
             stop_when = from_value(spec.stop_when)
-        run, started = self._make_run(spec, on_output, stop_when)
+        chain: list[Report] = []
+        if spec.resumes is not None:
+            # Its log may be a gigabyte, and what is left of it has to be killed first.
+            try:
+                chain = await trio.to_thread.run_sync(self._chain, spec.resumes)
+            except RuntimeError as error:  # no more threads for this user
+                raise SpawnError(
+                    f"cannot read {spec.resumes}: {error}", "see `ulimit -u`"
+                ) from None
+            if self._closing:
+                raise SupervisorGoneError("this supervisor is ending: it starts no more runs")
+        run, started = self._make_run(spec, on_output, stop_when, chain)
         self._runs[run.id] = run
         self._nursery.start_soon(self._live, run, started)
         return run
 
     def _make_run(
-        self, spec: RunSpec, on_output: OnOutput | None, condition: Condition | None
+        self,
+        spec: RunSpec,
+        on_output: OnOutput | None,
+        condition: Condition | None,
+        chain: Sequence[Report],
     ) -> tuple[Run, "_Prepared"]:
         directory = self.home.create_run(spec.stored())
         with contextlib.ExitStack() as undo:
@@ -208,9 +223,8 @@ class Supervisor:
             )
             launch = launch_of(spec, directory.id, policy, own_uid)
             start = start_of(spec, directory.id, policy)
-            if spec.resumes is not None:
-                last, *earlier = self._chain(spec.resumes)
-                start = told_of(start, last, earlier)
+            if chain:
+                start = told_of(start, chain[0], chain[1:])
             private_directories.make(policy, own_uid)
             try:
                 plumbing, theirs = lay(spec.stdin)

@@ -6,9 +6,12 @@ keepers, clients) asks for none and is never behind more than one round of them.
 """
 
 import time
-from typing import Final, Self
+from collections.abc import Generator
+from typing import Final, Self, TypeVar
 
 import trio
+
+_T = TypeVar("_T")
 
 TURN_S: Final = 0.0005
 MAX_ITEMS: Final = 256
@@ -90,6 +93,24 @@ class Turns:
             self.used_s = 0.0
             # They run when all that is ready by now has run, and epoll was asked.
             self._waiting.unpark(count=self._given)
+
+
+async def in_turns(steps: Generator[None, None, _T], *, first: bool = False) -> _T:
+    """What *steps* come to; others have their turns in between.
+
+    *first*: not to wait for the first turn.
+    """
+    common = turns()
+    turn = common.now() if first else await common.next()
+    while True:
+        with turn:
+            while turn.goes_on():
+                try:
+                    next(steps)
+                except StopIteration as stop:
+                    result: _T = stop.value
+                    return result
+        turn = await common.next()
 
 
 _turns: Final = trio.lowlevel.RunVar[Turns]("turns")

@@ -49,23 +49,11 @@ def test_a_closed_gate_refuses_for_good_and_keeps_its_first_reason() -> None:
     assert gate.closed
 
 
-@pytest.mark.parametrize("finished", [False, True])
-def test_a_call_id_is_granted_once(finished: bool) -> None:
+def test_a_call_id_is_granted_once() -> None:
     """A reused id would make two calls look like one in the report."""
     gate = Gate()
     assert verdict(gate, ask("c1")).verdict == "granted"
-    if finished:
-        assert gate.finish("c1")
     assert verdict(gate, ask("c1")).why == "this call id was used before"
-
-
-def test_finishing_a_call_that_is_not_running_is_noticed() -> None:
-    """Neither a call that was never granted nor one that is over can be finished."""
-    gate = Gate()
-    assert not gate.finish("c1")
-    gate.judge(ask("c1"))
-    assert gate.finish("c1")
-    assert not gate.finish("c1")
 
 
 def test_the_number_of_remembered_calls_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,11 +174,9 @@ def test_a_call_that_needs_approval_waits_and_is_granted_by_a_person() -> None:
     """The grant is a verdict like any other, and says who gave it."""
     gate = waiting_gate("c1")
     assert gate.waiting == ("c1",)
-    assert not gate.finish("c1")  # it does not run yet
     given = gate.decide("c1", ANN, why=None)
     assert given is not None
     assert (given.verdict, given.actor) == ("granted", ANN)
-    assert gate.finish("c1")
 
 
 def test_a_denied_call_is_refused_with_the_persons_words_and_costs_no_budget() -> None:

@@ -6,7 +6,7 @@ can be replayed at any time, and a record that it has seen already changes nothi
 Its memory does not grow with the log.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, overload
 
@@ -53,11 +53,12 @@ from agentctl_protocol.report import (
     WaitingCall,
 )
 from agentctl_protocol.spec import RunSpec
-from agentctl_protocol.values import NIL
+from agentctl_protocol.values import MAX_CONTAINERS, NIL
 from agentctl_protocol.vocabulary import Network, Result, Sandbox, State
-from agentctl_supervisor.store.call_history import CallHistory, CutCall, open_or_note
+from agentctl_supervisor.store.call_history import CallHistory, CutCall, Opener
 from agentctl_supervisor.store.limits_in_force import limits_of
 from agentctl_supervisor.store.outcome import Decisive, Facts, Outcome, outcome, settles
+from agentctl_supervisor.store.steps import whole
 from agentctl_supervisor.store.usage import UsageTotals
 from agentctl_supervisor.store.workspace_history import WorkspaceHistory
 
@@ -67,6 +68,8 @@ MAX_PATH: Final = 4096
 MAX_RUNGS: Final = 32
 MAX_ERROR: Final = 1 << 16
 MAX_PIECES: Final = 1 << 13
+MAX_REPORT_CONTAINERS: Final = 1 << 17
+"""Arrays and maps in all arguments and results of a report; values beyond are in the log only."""
 MAX_WAITING_ARGS: Final = 1 << 14
 """Bytes of a waiting call's arguments that are shown; longer ones are in the log only."""
 
@@ -219,12 +222,53 @@ class Fold:
         self, *, log_bytes: int = 0, torn_bytes: int = 0, damaged: Sequence[str] = ()
     ) -> Report:
         """What is known so far; the keywords are what the log's writer or reader knows of it."""
+        return whole(self.reporting(log_bytes=log_bytes, torn_bytes=torn_bytes, damaged=damaged))
+
+    def reporting(
+        self,
+        *,
+        log_bytes: int = 0,
+        torn_bytes: int = 0,
+        damaged: Sequence[str] = (),
+        brief: bool = False,
+    ) -> Generator[None, None, Report]:
+        """`report` in short steps: what a child says can be made to take long to read.
+
+        Records may be applied meanwhile; it tells of the moment at which it was begun.
+        *brief*: see `Report.brief`.
+        """
         over = self.state is State.FINISHED
+        begun = self._without_values(log_bytes, torn_bytes, over=over, brief=brief)
+        if brief:
+            return begun
+        result, checkpoint = self._result, self._checkpoint
+        waiting_args = [self._waiting_args[call.id] for call in begun.waiting]
+        each, all_calls = Opener(2 * MAX_CONTAINERS), Opener(MAX_REPORT_CONTAINERS)
+        all_calls.notes = each.notes
+        each.notes += damaged
+        calls = yield from self._calls.calls(all_calls, interrupted=over)
+        waiting = []
+        for call, raw in zip(begun.waiting, waiting_args, strict=True):
+            args = yield from all_calls.open(raw, f"arguments of call {call.id}")
+            waiting.append(msgspec.structs.replace(call, args=args))
+        return msgspec.structs.replace(
+            begun,
+            value=(yield from each.open(result.value if result else NIL, "value")),
+            checkpoint=(
+                yield from each.open(checkpoint.state if checkpoint else NIL, "checkpoint")
+            ),
+            waiting=tuple(waiting),
+            calls=calls,
+            log=msgspec.structs.replace(begun.log, damaged=tuple(each.notes)),
+        )
+
+    def _without_values(
+        self, log_bytes: int, torn_bytes: int, *, over: bool, brief: bool
+    ) -> Report:
+        """*brief*: without what takes long to put together, either."""
         decided = self._outcome() if over else None
-        notes = list(damaged)
         end = self.end or End(processes=Processes(seen=self._seen))
         exit_ = self.exit
-        state = self._checkpoint.state if self._checkpoint else NIL
         return Report(
             id=self.run_id,
             name=self.spec.name,
@@ -237,8 +281,7 @@ class Fold:
             detail=decided.detail if decided else "",
             actor=decided.actor if decided else None,
             conditions=self._conditions,
-            value=open_or_note(self._result.value if self._result else NIL, "value", notes),
-            error=_error_text(self._error) if self._error else "",
+            error=_error_text(self._error) if self._error and not brief else "",
             exit_code=exit_.code if exit_ else None,
             signal=exit_.signal if exit_ else None,
             created_at=self._began_at(),
@@ -249,23 +292,13 @@ class Fold:
             processes=end.processes,
             survivor_list=end.survivors,
             waiting=tuple(
-                WaitingCall(
-                    call.call,
-                    call.kind,
-                    call.name,
-                    call.rule,
-                    open_or_note(
-                        self._waiting_args[call.call], f"arguments of call {call.call}", notes
-                    ),
-                )
+                WaitingCall(call.call, call.kind, call.name, call.rule)
                 for call in (() if over else self._waiting.values())
             ),
-            calls=self._calls.calls(notes, interrupted=over),
             calls_left_out=self._calls.left_out,
-            usage=self._usage.totals(self._calls.open_model_calls if over else ()),
-            partial_text=str(self._text),
-            checkpoint=open_or_note(state, "checkpoint", notes),
-            artifacts=tuple(self._artifacts),
+            usage={} if brief else self._usage.totals(self._calls.open_model_calls if over else ()),
+            partial_text="" if brief else str(self._text),
+            artifacts=() if brief else tuple(self._artifacts),
             sandbox=self.spec.sandbox or Sandbox.BASIC,
             network=self.spec.net or Network.HOST,
             layers=self._started.layers if self._started else (),
@@ -279,7 +312,6 @@ class Fold:
                 events=self.events,
                 bytes=log_bytes,
                 torn_bytes=torn_bytes + end.torn_bytes,
-                damaged=tuple(notes),
             ),
         )
 

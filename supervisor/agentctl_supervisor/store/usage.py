@@ -16,6 +16,7 @@ from agentctl_protocol.report import UsageTotal
 MAX_MODELS: Final = 256
 MAX_MODEL_NAME: Final = 256
 MAX_CALLS_WITH_USAGE: Final = 4096
+MAX_CALL_ID: Final = 128
 MAX_TOKENS: Final = (1 << 63) - 1
 """The greatest count that the protocol can say."""
 
@@ -56,6 +57,11 @@ class UsageTotals:
         *only_call*: the one model call that it has open.  What it says without naming a call is
         of that one, or of the last whose counts are a guess: it must not be counted beside it.
         """
+        if len(usage.call) > MAX_CALL_ID or len(usage.model) > MAX_MODEL_NAME:
+            # No call has such an id: it is kept as far as one may be long.
+            usage = msgspec.structs.replace(
+                usage, call=usage.call[:MAX_CALL_ID], model=usage.model[:MAX_MODEL_NAME]
+            )
         if not usage.call:
             usage = self._named(usage, only_call or next(reversed(self._guessed), ""))
         if usage.call:
