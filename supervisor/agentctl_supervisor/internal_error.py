@@ -62,8 +62,12 @@ async def end_run(
     """
     detail = keep(directory.path, error)
     stop = Stop(Result.FAILED, Reason.INTERNAL, detail, _ACTOR, 0.0, 0.0, kill=True)
+    with contextlib.suppress(Exception):
+        log.decide(stop)
+    if keepers.contained is None:
+        with contextlib.suppress(Exception):
+            await keepers.let_go()
     for step in (
-        lambda: log.decide(stop),
         lambda: aftermath.leave("agentctl failed, and did not look at the files"),
         log.end,
         log.close,

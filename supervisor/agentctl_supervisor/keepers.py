@@ -158,6 +158,20 @@ class Keepers:
                 # An init whose parent died is killed by its own watch, too.
                 await trio.lowlevel.wait_readable(self._root_fd)
 
+    async def let_go(self) -> None:
+        """Show the warden our end, by which it ends its run, and wait for its own.
+
+        For a run of which nothing was heard yet: it may just be starting.
+        """
+        self._order(Kill())
+        with contextlib.suppress(OSError):
+            self._status.shutdown(socket.SHUT_WR)
+        with trio.move_on_after(_UNREPORTED_S), contextlib.suppress(OSError):
+            while True:
+                await trio.lowlevel.wait_readable(self._status)
+                if not self._status.recv(_PACKET_BYTES):
+                    break
+
     def close(self) -> None:
         """Close all descriptors.  A run that still lives is killed by its warden."""
         self._status.close()

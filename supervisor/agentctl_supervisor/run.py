@@ -313,8 +313,8 @@ class Run:
                     try:
                         await self._live_and_end(launch, sweep)
                     except Exception as error:  # noqa: BLE001 - ours; it ends this run only
-                        delivery.cancel_scope.cancel()
                         self._report = await self._end_after(error)
+                        delivery.cancel_scope.cancel()
             finally:
                 # Whatever happened, nobody may wait for ever, and the warden sees our end.
                 self._keepers.close()

@@ -35,6 +35,7 @@ from agentctl_supervisor.store.estimates import DEFAULT, Estimator, estimate
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_follower import LogFollower
 from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.store.record_room import fitted
 from agentctl_supervisor.store.run_directory import RunDirectory
 from agentctl_supervisor.store.workspace_history import without_names
 
@@ -103,7 +104,7 @@ class RunLog:
         """Write down a fact of ours that decides nothing."""
         if time.monotonic_ns() - self._looked_ns > _INTENT_CHECK_NS:
             self._fold_intent()
-        self._append(body, _encode(body), By.SUPERVISOR)
+        self._append(*fitted(body), By.SUPERVISOR)
 
     def decide(self, body: SupervisorRecord) -> bool:
         """Write down a fact that may decide the outcome, after any intent of somebody else.
@@ -114,7 +115,7 @@ class RunLog:
         self._fold_intent()
         if self._is_too_late(body):
             return False
-        return self._append(body, _encode(body), By.SUPERVISOR)
+        return self._append(*fitted(body), By.SUPERVISOR)
 
     def append_verdict(self, body: VerdictRecord) -> bool:
         """Write down an answer of the gate; False: it is a grant, and a stop stands by now."""
@@ -122,7 +123,7 @@ class RunLog:
             self._fold_intent()
         if self._is_too_late(body):
             return False
-        return self._append(body, _encode(body), By.SUPERVISOR)
+        return self._append(*fitted(body), By.SUPERVISOR)
 
     def append_estimates(self, *, over: bool) -> None:
         """Write down what model calls used that were cut short; *over*: the open ones, too."""
@@ -145,7 +146,7 @@ class RunLog:
     def append_output(self, body: Output) -> None:
         """Write down what the run wrote to stdout or stderr."""
         if not self._is_flooded:
-            self._append(body, _encode(body), By.SUPERVISOR)
+            self._append(*fitted(body), By.SUPERVISOR)
         else:
             self.dropped_bytes += len(body.data)
         self.child_bytes += len(body.data)

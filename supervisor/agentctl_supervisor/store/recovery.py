@@ -22,6 +22,7 @@ from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.leftovers import Leftovers, end_leftovers
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.store.record_room import fitted
 from agentctl_supervisor.store.run_directory import RunDirectory
 
 OTHERS_RECOVERY_S: Final = 15.0
@@ -139,7 +140,12 @@ def _finish(directory: RunDirectory, detail: str) -> Report:
     intent = _read_intent(directory, damaged)
     leftovers = end_leftovers(fold.created, fold.contained, directory.id)
     observed = _read_observed(directory) if intent is not None else None
-    missing = missing_records(fold, intent, leftovers, reader.torn_bytes, observed, detail=detail)
+    missing = [
+        fitted(body)[0]
+        for body in missing_records(
+            fold, intent, leftovers, reader.torn_bytes, observed, detail=detail
+        )
+    ]
     log_bytes = _append(directory, fold, missing, reader)
     return fold.report(log_bytes=log_bytes, damaged=damaged)
 
