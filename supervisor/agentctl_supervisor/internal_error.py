@@ -6,6 +6,7 @@ People get one line; the traceback is kept in a file in the run's directory, for
 import contextlib
 import os
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -67,12 +68,13 @@ async def end_run(
     if keepers.contained is None:
         with contextlib.suppress(Exception):
             await keepers.let_go()
-    for step in (
+    steps: tuple[Callable[[], object], ...] = (
         lambda: aftermath.leave("agentctl failed, and did not look at the files"),
         log.end,
         log.close,
         directory.unlock,
-    ):
+    )
+    for step in steps:
         with contextlib.suppress(Exception):
             step()
     report: Report | None = None

@@ -45,6 +45,7 @@ class Turn:
 
     def __exit__(self, *_: object) -> None:
         self._turns.used_s += time.perf_counter() - self._began
+        self._turns.used_items += self._items
         if self._is_of_round:
             self._turns.end()
 
@@ -52,12 +53,13 @@ class Turn:
 class Turns:
     """Gives out turns in one event loop, in the order in which they are asked for.
 
-    ``used_s``: work since the loop was last known to go round.  As long as that is little,
-    and nobody waits, a turn is to be had at once.
+    ``used_s``, ``used_items``: work since the loop was last known to go round.  As long as that
+    is little, and nobody waits, a turn is to be had at once.
     """
 
     def __init__(self) -> None:
         self.used_s = 0.0
+        self.used_items = 0
         self._waiting = trio.lowlevel.ParkingLot()
         #: Turns that were given out to those who waited, and are not over.
         self._given = 0
@@ -74,7 +76,7 @@ class Turns:
         if self._given or self._waiting:
             await self._waiting.park()
             return Turn(self, is_of_round=True)
-        if self.used_s < _ROUND_S:
+        if self.used_s < _ROUND_S and self.used_items < _TOGETHER * MAX_ITEMS:
             return Turn(self, is_of_round=False)
         self._given = 1
         try:
@@ -82,7 +84,7 @@ class Turns:
         except BaseException:
             self.end()
             raise
-        self.used_s = 0.0
+        self._begin_round()
         return Turn(self, is_of_round=True)
 
     def end(self) -> None:
@@ -90,9 +92,12 @@ class Turns:
         self._given -= 1
         if not self._given and self._waiting:
             self._given = min(_TOGETHER, len(self._waiting))
-            self.used_s = 0.0
+            self._begin_round()
             # They run when all that is ready by now has run, and epoll was asked.
             self._waiting.unpark(count=self._given)
+
+    def _begin_round(self) -> None:
+        self.used_s, self.used_items = 0.0, 0
 
 
 async def in_turns(steps: Generator[None, None, _T], *, first: bool = False) -> _T:

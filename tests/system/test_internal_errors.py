@@ -38,7 +38,7 @@ TASKS = (
     "OutputPump.read",
     "Conversation.run",
     "ChannelPump._send_outbox",
-    "Watch.keep_time",
+    "Watch._keep_limit",
     "Run._bury_lingerer",
     "Keepers.follow",
     "Keepers._kill_unresponsive_warden",
@@ -58,6 +58,7 @@ async def _started(supervisor: Supervisor, marker: str) -> Run:
         argv=SLEEPS,
         sandbox=Sandbox.BASIC,
         env={MARKER_VARIABLE: marker, "PATH": "/usr/bin:/bin"},
+        time_s=600.0,
         grace_s=0.0,
         term_grace_s=0.5,
     )
