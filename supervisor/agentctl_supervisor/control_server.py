@@ -251,7 +251,12 @@ async def _send(stream: trio.SocketStream, reply: Reply) -> None:
     try:
         data = frame(msgspec.msgpack.encode(reply), MAX_CONTROL_FRAME)
     except LocalProtocolError as error:
-        data = frame(msgspec.msgpack.encode(Failed(f"the answer is too long: {error}")))
+        match reply:
+            case Done(report=report, already=already):
+                reply = Done(report.brief(), already)
+            case _:
+                reply = Failed(f"the answer is too long: {error}")
+        data = frame(msgspec.msgpack.encode(reply), MAX_CONTROL_FRAME)
     await stream.send_all(data)
 
 
