@@ -106,6 +106,10 @@ def open_value(raw: msgspec.Raw, what: str = "value", most: int = MAX_CONTAINERS
             return stop.value.value
 
 
+class TooManyPartsError(PeerProtocolError):
+    """A value holds more arrays and maps than it may."""
+
+
 class Opened(NamedTuple):
     """A value, and how many arrays and maps are in it."""
 
@@ -125,20 +129,16 @@ def opening(
     """
     try:
         if _containers_at_most(raw) <= _AT_ONCE:
-            opened = _open_at_once(raw)
+            opened: Opened | None = _open_at_once(raw)
         else:
             opened = yield from _walk(bytes(raw), most)
     except LookupError:  # of 0xc1, too, which is no item
         raise PeerProtocolError(f"bad {what}: not msgpack, or cut short") from None
     except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise PeerProtocolError(f"bad {what}: {one_line(error)}") from None
-    if opened.containers > most:
-        raise PeerProtocolError(f"bad {what}: {_too_many(most)}")
+    if opened is None or opened.containers > most:
+        raise TooManyPartsError(f"bad {what}: more than {most:,} lists and maps")
     return opened
-
-
-def _too_many(most: int) -> str:
-    return f"more than {most:,} lists and maps"
 
 
 def _containers_at_most(raw: msgspec.Raw) -> int:
@@ -165,8 +165,11 @@ class _Open:
         self.key: str | None = None
 
 
-def _walk(data: bytes, most: int) -> Generator[None, None, Opened]:
-    """Read *data* item by item; the arrays and maps here, all else by msgspec."""
+def _walk(data: bytes, most: int) -> Generator[None, None, Opened | None]:
+    """Read *data* item by item; the arrays and maps here, all else by msgspec.
+
+    None: there are more than *most* arrays and maps.
+    """
     stack: list[_Open] = []
     containers = steps = at = 0
     while True:
@@ -184,7 +187,7 @@ def _walk(data: bytes, most: int) -> Generator[None, None, Opened]:
             item, left, at = begin
             containers += 1
             if containers > most:
-                raise ValueError(_too_many(most))
+                return None
             if left:
                 if len(stack) >= MAX_NESTING:
                     raise RecursionError

@@ -46,6 +46,7 @@ from agentctl_supervisor.processes.process_tree import members
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.store.steps import whole
 from agentctl_supervisor.turns import in_turns
 from agentctl_supervisor.watch import Watch
 
@@ -127,7 +128,11 @@ class Run:
 
     @property
     def report(self) -> Report:
-        """What is known now; final once the run has finished."""
+        """What is known now; final once the run has finished.
+
+        Of a run that goes on, values that take long to open are left out: `current_report`
+        has them.
+        """
         return self._report or self._log.report()
 
     @property
@@ -136,11 +141,16 @@ class Run:
         return self._report is not None
 
     async def current_report(self, *, brief: bool = False) -> Report:
-        """`report`, or `Report.brief` of it, in turns with other work: a child can make it long."""
+        """What is known now, or `Report.brief` of it, made in turns with other work."""
         known = self._report
         if known is not None:
             return known.brief() if brief else known
         return await in_turns(self._log.reporting(brief=brief))
+
+    @property
+    def brief_report(self) -> Report:
+        """`Report.brief` of what is known now."""
+        return self._report.brief() if self._report else whole(self._log.reporting(brief=True))
 
     @property
     def stdout(self) -> bytes:

@@ -37,6 +37,7 @@ from agentctl_supervisor.store.log_follower import LogFollower
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.record_room import fitted
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.store.steps import whole
 from agentctl_supervisor.store.workspace_history import without_names
 
 _INTENT_CHECK_NS: Final = 250_000_000
@@ -44,6 +45,8 @@ _INTENT_CHECK_NS: Final = 250_000_000
 that has looked within a quarter of one cannot have missed it while it was frozen."""
 
 _SYNC_EVERY_S: Final = 0.05
+_AT_ONCE: Final = 1 << 12
+"""Lists and maps in a report that is made without waiting."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -89,11 +92,14 @@ class RunLog:
         return self._closed
 
     def report(self) -> Report:
-        """What the records mean so far."""
-        return self.fold.report(log_bytes=self._writer.size)
+        """What the records mean so far.
+
+        It is made at once, so values that would take long are left out.
+        """
+        return whole(self.fold.reporting(log_bytes=self._writer.size, most=_AT_ONCE))
 
     def reporting(self, *, brief: bool = False) -> Generator[None, None, Report]:
-        """`report` in short steps; see `Fold.reporting`."""
+        """The whole of it, in short steps; see `Fold.reporting`."""
         return self.fold.reporting(log_bytes=self._writer.size, brief=brief)
 
     def follow(self) -> LogFollower:

@@ -76,7 +76,7 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
             if not quiet:
                 # After that: maybe nobody reads what we say.
                 with output.until_abandoned():
-                    for line in fresh_workspace.lines_about(spec, live.report):
+                    for line in fresh_workspace.lines_about(spec, live.brief_report):
                         await output.say(line)
             if live.stdin is not None:
                 nursery.start_soon(standard_io.pump_input, live.stdin)
@@ -173,7 +173,7 @@ async def _tell_progress(
 
 async def _tell_waiting(live: Run, output: standard_io.Output) -> None:
     """Each call that waits for a person, and the command that lets it through."""
-    name = called(live.report)
+    name = called(live.brief_report)
     asked = Ask("-", "tool", "-")
     async for record in live.events():
         match record.body:

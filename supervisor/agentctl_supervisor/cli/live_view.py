@@ -35,7 +35,7 @@ class Watched(Protocol):
     """What is looked at of a run."""
 
     @property
-    def report(self) -> Report:
+    def brief_report(self) -> Report:
         """What is known now."""
 
     def members(self) -> list[ProcessIdentity]:
@@ -82,7 +82,7 @@ class LiveView:
             return status_line.waiting(
                 [(self._narrator, self.onlooker)], columns, now, "Ctrl-C kills it"
             )
-        report = self._run.report
+        report = self._run.brief_report
         fields = [status_line.clock(now - self._began, self._time_s)]
         sampler = self._sampler
         if report.state is State.STARTING:

@@ -16,7 +16,7 @@ from agentctl_protocol.errors import PeerProtocolError
 from agentctl_protocol.messages import CallFinished, CallKind
 from agentctl_protocol.records import VerdictRecord
 from agentctl_protocol.report import Call
-from agentctl_protocol.values import MAX_CONTAINERS, NIL, opening
+from agentctl_protocol.values import MAX_CONTAINERS, NIL, TooManyPartsError, opening
 
 MAX_CALLS: Final = 1000
 MAX_OPEN_CALLS: Final = 2000
@@ -276,10 +276,17 @@ class Opener:
             return _OMITTED
         if raw is NIL:
             return None
+        most = min(self._left, MAX_CONTAINERS)
         try:
-            opened = yield from opening(raw, what, MAX_CONTAINERS)
+            opened = yield from opening(raw, what, most)
+        except TooManyPartsError as error:
+            if most < MAX_CONTAINERS:
+                self._left = -1
+                return _OMITTED
+            self.notes.append(str(error))
+            return None
         except PeerProtocolError as error:
             self.notes.append(str(error))
             return None
         self._left -= opened.containers
-        return opened.value if self._left >= 0 else _OMITTED
+        return opened.value

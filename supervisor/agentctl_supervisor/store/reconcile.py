@@ -59,15 +59,14 @@ from agentctl_supervisor.store.call_history import CallHistory, CutCall, Opener
 from agentctl_supervisor.store.limits_in_force import limits_of
 from agentctl_supervisor.store.outcome import Decisive, Facts, Outcome, outcome, settles
 from agentctl_supervisor.store.steps import whole
+from agentctl_supervisor.store.text_tail import TextTail
 from agentctl_supervisor.store.usage import UsageTotals
 from agentctl_supervisor.store.workspace_history import WorkspaceHistory
 
-MAX_TEXT: Final = 1 << 20
 MAX_ARTIFACTS: Final = 1000
 MAX_PATH: Final = 4096
 MAX_RUNGS: Final = 32
 MAX_ERROR: Final = 1 << 16
-MAX_PIECES: Final = 1 << 13
 MAX_REPORT_CONTAINERS: Final = 1 << 17
 """Arrays and maps in all arguments and results of a report; values beyond are in the log only."""
 MAX_WAITING_ARGS: Final = 1 << 14
@@ -106,7 +105,7 @@ class Fold:
         self._ladder: list[LadderStep] = []
         self._seen = 0
         self._output_bytes = 0
-        self._text = _Tail()
+        self._text = TextTail()
         self._checkpoint: Checkpoint | None = None
         self._artifacts: dict[str, None] = {}
         self._calls = CallHistory()
@@ -231,11 +230,13 @@ class Fold:
         torn_bytes: int = 0,
         damaged: Sequence[str] = (),
         brief: bool = False,
+        most: int = MAX_REPORT_CONTAINERS,
     ) -> Generator[None, None, Report]:
         """`report` in short steps: what a child says can be made to take long to read.
 
         Records may be applied meanwhile; it tells of the moment at which it was begun.
-        *brief*: see `Report.brief`.
+        *brief*: see `Report.brief`.  *most*: see `MAX_REPORT_CONTAINERS`; where it is less, it
+        is a bound for value and checkpoint, too.
         """
         over = self.state is State.FINISHED
         begun = self._without_values(log_bytes, torn_bytes, over=over, brief=brief)
@@ -243,7 +244,8 @@ class Fold:
             return begun
         result, checkpoint = self._result, self._checkpoint
         waiting_args = [self._waiting_args[call.id] for call in begun.waiting]
-        each, all_calls = Opener(2 * MAX_CONTAINERS), Opener(MAX_REPORT_CONTAINERS)
+        all_calls = Opener(most)
+        each = all_calls if most < MAX_REPORT_CONTAINERS else Opener(2 * MAX_CONTAINERS)
         all_calls.notes = each.notes
         each.notes += damaged
         calls = yield from self._calls.calls(all_calls, interrupted=over)
@@ -489,29 +491,6 @@ class Fold:
     def _is_over(self, time_ns: int) -> None:
         if self.end is None:
             self._over_ns = time_ns
-
-
-class _Tail:
-    """The last `MAX_TEXT` characters of a text that comes in pieces."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._length = 0
-
-    def __str__(self) -> str:
-        return "".join(self._pieces)[-MAX_TEXT:]
-
-    def add(self, piece: str) -> None:
-        self._pieces.append(piece)
-        self._length += len(piece)
-        if self._length > 2 * MAX_TEXT or len(self._pieces) > MAX_PIECES:
-            # Seldom enough that joining costs each piece next to nothing.
-            self._pieces = [str(self)]
-            self._length = len(self._pieces[0])
-
-    def clear(self) -> None:
-        self._pieces.clear()
-        self._length = 0
 
 
 @overload
