@@ -21,7 +21,15 @@ from agentctl_child.keepers.namespace_tree import NamespaceTree
 from agentctl_child.keepers.refusal import CannotStartError, refused_by_system, refused_step
 from agentctl_child.keepers.swept_tree import SweptTree
 from agentctl_child.keepers.tree import Tree
-from agentctl_child.sandbox import clone, injected_failures, prctl, rlimits, signals
+from agentctl_child.sandbox import (
+    clone,
+    injected_failures,
+    prctl,
+    rlimits,
+    signals,
+    task_table,
+    user_counters,
+)
 from agentctl_protocol.spawning import Launch
 from agentctl_protocol.vocabulary import CONFINED, Containment, Sandbox
 
@@ -31,13 +39,17 @@ DEADLINE_SLACK_S: Final = 0.1
 
 @dataclass(frozen=True)
 class Keepers:
-    """Who watches over a run beside its warden, and what they see ``outside`` it."""
+    """Who watches over a run beside its warden, and what they see ``outside`` it.
+
+    ``soft_descriptors``: the caller's soft limit on them, which keepers have raised for themselves.
+    """
 
     supervisor: int
     supervisor_pidfd: int
     spawner: int
     spawner_pidfd: int
     outside: Surroundings
+    soft_descriptors: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,10 +65,13 @@ class ForkedRun:
     deadline: float | None
 
 
-def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: int) -> ForkedRun:
+def fork_run(
+    launch: Launch, given: Descriptors, keepers: Keepers, *, own_pidfd: int, process_share: int
+) -> ForkedRun:
     """Fork init, or the agent itself in the fallback; called in the warden.
 
-    Closes what of ``given`` belongs to the agent.  Raises CannotStartError; there is
+    Closes what of ``given`` belongs to the agent.  ``process_share``: of what everybody shares,
+    how many tasks the run may have.  Raises CannotStartError; there is
     no process then.
     """
     report, agents_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -75,10 +90,16 @@ def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: in
     tree: Tree
     if launch.containment is Containment.PID_NAMESPACE:
         tree = _fork_init(
-            launch, agents, given.cgroup, keepers, own_pidfd=own_pidfd, deadline=deadline
+            launch,
+            agents,
+            given.cgroup,
+            keepers,
+            own_pidfd=own_pidfd,
+            deadline=deadline,
+            process_share=process_share,
         )
     else:
-        tree = _fork_agent(launch, agents, given.cgroup, keepers)
+        tree = _fork_agent(launch, agents, given.cgroup, keepers, process_share)
     agents_report.close()
     # The channel and the pipes must end with the agent, not with us.
     for descriptor in (given.launch, given.channel, given.stdin, given.stdout, given.stderr):
@@ -109,6 +130,7 @@ def _fork_init(
     *,
     own_pidfd: int,
     deadline: float | None,
+    process_share: int,
 ) -> NamespaceTree:
     # Only where there is init to take over; in the fallback it would kill the sweeper.
     prctl.die_with_parent()
@@ -116,7 +138,9 @@ def _fork_init(
     if chain.broken:
         os._exit(1)
     words, inits_words = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    confinement = _confinement(launch, keepers, process_limit=_limit_in_a_namespace(launch))
+    confinement = _confinement(
+        launch, keepers, process_limit=_limit_in_a_namespace(launch, process_share)
+    )
     task = InitTask(
         launch=launch,
         given=agents,
@@ -126,8 +150,11 @@ def _fork_init(
         chain=chain,
         deadline=None if deadline is None else deadline + DEADLINE_SLACK_S,
     )
+    flags = namespaces_of(launch.sandbox, confinement.facts)
     try:
-        pid, pidfd = clone.fork(namespaces_of(launch.sandbox, confinement.facts), cgroup)
+        if flags & clone.NEW_USER:
+            user_counters.leave_the_caller(os.getuid())
+        pid, pidfd = clone.fork(flags, cgroup)
     except OSError as error:
         raise refused_step("namespaces", launch.sandbox, error) from None
     if pid == 0:
@@ -137,7 +164,11 @@ def _fork_init(
 
 
 def _fork_agent(
-    launch: Launch, agents: AgentDescriptors, cgroup: int | None, keepers: Keepers
+    launch: Launch,
+    agents: AgentDescriptors,
+    cgroup: int | None,
+    keepers: Keepers,
+    process_share: int,
 ) -> SweptTree:
     # All of this before the fork: an orphan born before it would not come to us.
     prctl.become_subreaper()
@@ -146,7 +177,7 @@ def _fork_agent(
         launch,
         keepers,
         subreaper=prctl.is_subreaper(),
-        process_limit=_process_limit(launch),
+        process_limit=_process_limit(launch, process_share),
         seal=_seal(launch, keepers),
     )
     try:
@@ -177,22 +208,24 @@ def _confinement(
         view=launch.view,
         network=launch.network,
         facts=facts_of(launch, os.geteuid()),
+        soft_descriptors=keepers.soft_descriptors,
     )
 
 
-def _limit_in_a_namespace(launch: Launch) -> int | None:
+def _limit_in_a_namespace(launch: Launch, share: int) -> int | None:
     """Where nobody else's processes are counted: a uid or a user namespace of the run's own."""
     confined = launch.sandbox in CONFINED
     if not confined or (os.geteuid() == 0 and launch.host_uid is None):
         return None
-    return rlimits.PROCESSES_IN_A_NAMESPACE
+    return share
 
 
-def _process_limit(launch: Launch) -> int | None:
+def _process_limit(launch: Launch, share: int) -> int | None:
     uid = launch.host_uid if launch.host_uid is not None else os.getuid()
     if uid == 0:  # the kernel does not count root's processes
         return None
-    return rlimits.PROCESSES_PER_RUN + (0 if launch.host_uid else rlimits.tasks_of(uid))
+    limit = min(rlimits.PROCESSES_PER_RUN, share)
+    return limit + (0 if launch.host_uid else task_table.tasks_of(uid))
 
 
 def _seal(launch: Launch, keepers: Keepers) -> Seal | None:

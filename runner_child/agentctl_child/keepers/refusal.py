@@ -6,6 +6,8 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
+from agentctl_child.sandbox import task_table
+from agentctl_protocol.shared_counters import used_up
 from agentctl_protocol.spawning import Refused
 from agentctl_protocol.vocabulary import CONFINED, Sandbox
 
@@ -36,14 +38,26 @@ class CannotStartError(Exception):
 
 def refused_by_system(what: str, error: OSError) -> CannotStartError:
     """An operation of ours that failed."""
-    hints = {
-        errno.EAGAIN: "Too many processes: see `ulimit -u` and the cgroup's pids.max.",
-        errno.ENOMEM: "The machine is out of memory.",
-        errno.EMFILE: "Too many open files: see `ulimit -n`.",
-        errno.ENFILE: "The machine has too many open files.",
-    }
-    hint = hints.get(error.errno or 0, "See `agentctl doctor`: it says what is missing here.")
+    hint = "See `agentctl doctor`: it says what is missing here."
+    if known := used_up(error.errno):
+        hint = f"Used up: {known}."
+    if error.errno == errno.EAGAIN and (bound := task_table.nearest(os.getuid())) is not None:
+        hint = _used_up_tasks(bound)
     return CannotStartError("system", f"{what}: {error.strerror}", hint=hint)
+
+
+def refused_without_tasks(bound: task_table.Bound) -> CannotStartError:
+    """Hardly any process is left of a limit that everybody shares."""
+    return CannotStartError(
+        "system", "too few processes are left for a run", hint=_used_up_tasks(bound)
+    )
+
+
+def _used_up_tasks(bound: task_table.Bound) -> str:
+    return (
+        f"{bound.name} is {bound.limit}, and {bound.used} processes and threads are there:"
+        " end some, or raise it."
+    )
 
 
 def why_no_namespace(error: OSError) -> str:
@@ -84,7 +98,7 @@ _MAKING_NAMESPACES: Final = frozenset({"namespaces", "identity"})
 _IN_NAMESPACES: Final = frozenset(
     {
         *("memory dumps", "loopback", "host name", "cgroup namespace", "private root"),
-        *("own /proc", "control groups"),
+        *("own /proc", "control groups", "user's counters", "out-of-memory rank"),
     }
 )
 
@@ -100,6 +114,8 @@ def refused_namespace(name: str, error: OSError) -> CannotStartError:
 
 def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
     """A step of the confinement, by its name in `steps`, was refused by the kernel."""
+    if used_up(error.errno):
+        return refused_by_system(f"the run's {name} cannot be set up", error)
     if level not in CONFINED:
         if name in _MAKING_NAMESPACES | _IN_NAMESPACES:
             return refused_namespace(name, error)

@@ -60,6 +60,23 @@ STEPS: Final = (
         ("user namespace",),
     ),
     Step(
+        "user's counters",
+        "enclosure",
+        _ALL,
+        "of what the kernel counts for the caller, a run gets a part: inotify's instances and"
+        " watches",
+        "as limits of the user namespace, which only its owner sets, while /proc can be written to",
+        ("user namespace",),
+    ),
+    Step(
+        "out-of-memory rank",
+        "enclosure",
+        _ALL,
+        "when memory is used up, the kernel kills runs before all others",
+        "while /proc can be written to; the setting is inherited",
+        ("pid namespace",),
+    ),
+    Step(
         "memory dumps",
         "enclosure",
         _STRICT,
@@ -113,6 +130,14 @@ STEPS: Final = (
         "control groups are read-only",
         "who owns the files could freeze the keepers",
         ("pid namespace",),
+    ),
+    Step(
+        "out-of-memory rank in the fallback",
+        "surrender",
+        _ALL,
+        "when memory is used up, the kernel kills runs before all others",
+        "as root before the uid goes: then nobody but root can take it back",
+        ("fallback",),
     ),
     Step(
         "limits",

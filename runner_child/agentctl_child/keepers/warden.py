@@ -8,6 +8,7 @@ three orders first.
 """
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -51,8 +52,13 @@ _decode_order = msgspec.msgpack.Decoder(Order).decode
 _decode_report = msgspec.msgpack.Decoder(Running | Refused).decode
 
 
-def run_warden(given: Descriptors, run: str, keepers: Keepers, chain: DeathChain) -> NoReturn:
-    """Be the warden of a run.  Called right after the fork.  Never returns, never raises."""
+def run_warden(
+    given: Descriptors, run: str, keepers: Keepers, chain: DeathChain, process_share: int
+) -> NoReturn:
+    """Be the warden of a run.  Called right after the fork.  Never returns, never raises.
+
+    ``process_share``: as in `fork_run`.
+    """
     status = socket.socket(fileno=given.status)
     try:
         reach("warden:forked")
@@ -62,7 +68,7 @@ def run_warden(given: Descriptors, run: str, keepers: Keepers, chain: DeathChain
         process_title.set_title("agentctl-warden", f"agentctl warden {run}")
         own_pidfd = pidfd.open_own()
         launch = _read(given)
-        forked = fork_run(launch, given, keepers, own_pidfd)
+        forked = fork_run(launch, given, keepers, own_pidfd=own_pidfd, process_share=process_share)
         reach("warden:cloned")
         last = _Warden(forked, status, chain, own_pidfd).run()
     except CannotStartError as error:
@@ -185,13 +191,20 @@ class _Warden:
             containment=self.tree.containment,
             namespace=namespace,
         )
-        with contextlib.suppress(OSError):
+        try:
             socket.send_fds(
                 self.status,
                 [pack(packet)],
                 [self.own_pidfd, self.tree.root_pidfd],
                 socket.MSG_DONTWAIT,
             )
+        except OSError as error:
+            if error.errno == errno.ETOOMANYREFS:
+                # Nobody but us could end it: it must not begin.
+                what = "the run's keepers cannot be handed over"
+                self.refused = refused_by_system(what, error).packet()
+                self.killed = True
+            # Otherwise the supervisor is gone, and cannot be told.
         reach("warden:contained")
 
     def _hear_report(self) -> None:

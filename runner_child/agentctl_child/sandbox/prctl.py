@@ -1,7 +1,9 @@
 """What a process may ask of the kernel about itself alone: prctl(2)."""
 
+import contextlib
 import ctypes
 import signal
+from collections.abc import Iterator
 from typing import Final
 
 from agentctl_child.sandbox import syscalls
@@ -29,6 +31,19 @@ def set_dumpable(dumpable: bool) -> None:
     Inherited over fork.  Also decides whether our files in /proc belong to us or to root.
     """
     syscalls.prctl("PR_SET_DUMPABLE", _SET_DUMPABLE, int(dumpable))
+
+
+@contextlib.contextmanager
+def owning_proc_files() -> Iterator[None]:
+    """Be dumpable meanwhile, without which our files in /proc/self belong to root, proc_pid(5).
+
+    For a process that holds nothing yet that another one of its uid could want.
+    """
+    set_dumpable(True)
+    try:
+        yield
+    finally:
+        set_dumpable(False)
 
 
 def become_subreaper() -> None:
