@@ -51,7 +51,10 @@ class _Written(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"
 
 
 class Created(_Written, frozen=True, tag="created"):
-    """The run exists.  ``boot_id`` and identities tell a later reader whether its keepers live."""
+    """The run exists.  ``boot_id`` and identities tell a later reader whether its keepers live.
+
+    ``oom_kills``: how many processes the kernel had killed for want of memory by then; -1 unknown.
+    """
 
     supervisor: ProcessIdentity
     boot_id: str
@@ -59,6 +62,7 @@ class Created(_Written, frozen=True, tag="created"):
     uid: int = 0
     workspace: str = ""
     private_workspace: bool = False
+    oom_kills: int = -1
 
 
 class ContainedRecord(_Written, frozen=True, tag="contained"):

@@ -16,7 +16,7 @@ from agentctl_protocol.records import End, Lost, Observed, Record, Stop, Supervi
 from agentctl_protocol.report import Processes, Report
 from agentctl_protocol.vocabulary import By, Sandbox
 from agentctl_supervisor.errors import DamagedRunError, LogFullError, StateDirectoryError
-from agentctl_supervisor.processes import process_tree
+from agentctl_supervisor.processes import oom_kills, process_tree
 from agentctl_supervisor.store.estimates import estimate
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.leftovers import Leftovers, end_leftovers
@@ -132,9 +132,18 @@ def _finish(directory: RunDirectory) -> Report:
         return known.report()
     damaged = reader.damaged
     intent = _read_intent(directory, damaged)
+    # Before the run's control group is removed.
+    out_of_memory = oom_kills.while_there_was(fold)
     leftovers = end_leftovers(fold.created, fold.contained, directory.id)
     observed = _read_observed(directory) if intent is not None else None
-    missing = missing_records(fold, intent, leftovers, reader.torn_bytes, observed)
+    missing = missing_records(
+        fold,
+        intent,
+        leftovers,
+        reader.torn_bytes,
+        observed=observed,
+        out_of_memory=out_of_memory,
+    )
     log_bytes = _append(directory, fold, missing, reader)
     return fold.report(log_bytes=log_bytes, damaged=damaged)
 
@@ -144,14 +153,16 @@ def missing_records(
     intent: Stop | None,
     leftovers: Leftovers,
     torn_bytes: int,
+    *,
     observed: Observed | None = None,
+    out_of_memory: str = "",
 ) -> list[SupervisorRecord]:
     """What a log lacks whose writer died, in order.  Pure."""
     missing: list[SupervisorRecord] = [estimate(cut) for cut in fold.cut_calls(over=True)]
     if fold.decided is None and intent is not None:
         missing.append(msgspec.structs.replace(intent, intent=True))
     elif fold.decided is None:
-        missing.append(Lost(detail=_what_is_known(fold, leftovers)))
+        missing.append(Lost(detail=_what_is_known(fold, leftovers, out_of_memory)))
     seen, killed = max(fold.processes_seen, leftovers.seen), leftovers.killed
     if observed is not None:
         missing.extend(observed.steps)
@@ -214,11 +225,10 @@ def _read_intent(directory: RunDirectory, damaged: list[str]) -> Stop | None:
         return None
 
 
-def _what_is_known(fold: Fold, leftovers: Leftovers) -> str:
+def _what_is_known(fold: Fold, leftovers: Leftovers, out_of_memory: str) -> str:
     if leftovers.is_after_restart:
         return "the machine was restarted while it ran"
+    left = "" if leftovers.survivors else ", and nothing is left of it"
     if not fold.started:
-        return "its supervisor died before the agent began"
-    if leftovers.survivors:
-        return "its supervisor died"
-    return "its supervisor died, and nothing is left of it"
+        left = " before the agent began"
+    return f"its supervisor died{left}{f'; {out_of_memory}' if out_of_memory else ''}"
