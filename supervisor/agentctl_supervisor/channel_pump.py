@@ -15,6 +15,7 @@ import trio
 from agentctl_protocol.channel import Channel, IllegalInputError, supervisor_end
 from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
 from agentctl_protocol.messages import ChildMessage, SupervisorMessage
+from agentctl_supervisor import readiness
 
 _READ_BYTES: Final = 1 << 16
 _OUTBOX_BYTES: Final = 1 << 20
@@ -93,7 +94,7 @@ class ChannelPump:
     async def _read(self) -> None:
         while self._open:
             # One piece a turn: a flood from one agent must not hold up another's stop.
-            await trio.lowlevel.wait_readable(self._socket)
+            await readiness.wait_readable(self._socket)
             self._read_once()
             if self._outbox:
                 await self.wait_outbox_below_limit()
@@ -127,7 +128,7 @@ class ChannelPump:
             await self._more_to_send.wait()
             self._more_to_send = trio.Event()
             while self._outbox:
-                await trio.lowlevel.wait_writable(self._socket)
+                await readiness.wait_writable(self._socket)
                 del self._outbox[: self._send_now(self._outbox[:_READ_BYTES])]
                 self._notify_emptied()
             self._notify_emptied()

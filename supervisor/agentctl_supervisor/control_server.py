@@ -42,6 +42,7 @@ from agentctl_protocol.errors import (
 from agentctl_protocol.framing import FrameBuffer, frame
 from agentctl_protocol.report import Actor
 from agentctl_protocol.vocabulary import Reason
+from agentctl_supervisor.byte_streams import ControlStream
 from agentctl_supervisor.control_peer import Peer, has_hung_up, is_alive_still, peer_of
 from agentctl_supervisor.errors import StateDirectoryError
 from agentctl_supervisor.run import Run
@@ -96,7 +97,8 @@ class ControlServer:
         with contextlib.suppress(OSError):
             os.unlink(self.path)
 
-    async def _answer_client(self, stream: trio.SocketStream) -> None:
+    async def _answer_client(self, accepted: trio.SocketStream) -> None:
+        stream = ControlStream(accepted.socket)
         peer = peer_of(stream.socket)
         if peer.uid not in (0, os.getuid()):
             await stream.aclose()
@@ -172,7 +174,7 @@ class ControlServer:
         return Accepted(f"{verdict.name} {verdict.verdict}")
 
     async def _stop(
-        self, stream: trio.SocketStream, request: StopRequest | KillRequest, uid: int
+        self, stream: ControlStream, request: StopRequest | KillRequest, uid: int
     ) -> None:
         run = self._find(request.run)
         if run is None:
@@ -200,7 +202,7 @@ class ControlServer:
 
 
 async def _tell_steps(
-    run: Run, stream: trio.SocketStream, *, task_status: trio.TaskStatus[None]
+    run: Run, stream: ControlStream, *, task_status: trio.TaskStatus[None]
 ) -> None:
     with run.listen() as steps:
         task_status.started()
@@ -208,7 +210,7 @@ async def _tell_steps(
             await _send(stream, step)
 
 
-async def _receive(stream: trio.SocketStream) -> Request | Failed | None:
+async def _receive(stream: ControlStream) -> Request | Failed | None:
     """The one request of a connection; None: it closed without one."""
     frames = FrameBuffer(MAX_CONTROL_FRAME)
     while True:
@@ -216,13 +218,13 @@ async def _receive(stream: trio.SocketStream) -> Request | Failed | None:
         if not data:
             return None
         try:
-            for body in frames.receive(bytes(data)):
+            for body in frames.receive(data):
                 return _decoder.decode(body)
         except (PeerProtocolError, *UNREADABLE) as error:
             return Failed(f"not a request: {one_line(error)}")
 
 
-async def _send(stream: trio.SocketStream, reply: Reply) -> None:
+async def _send(stream: ControlStream, reply: Reply) -> None:
     try:
         data = frame(msgspec.msgpack.encode(reply), MAX_CONTROL_FRAME)
     except LocalProtocolError as error:

@@ -4,6 +4,7 @@ Two levels and no more.  Each error says whose action can mend it; the command
 line's last line of defence prints ``error:`` and ``hint:`` and leaves with ``exit_code``.
 """
 
+from agentctl_protocol.shared_counters import used_up
 from agentctl_protocol.vocabulary import EXIT_NO_SUCH_RUN, EXIT_OWN_FAILURE, EXIT_USAGE
 
 
@@ -61,6 +62,12 @@ class LogFullError(AgentctlError):
 
 class SpawnError(AgentctlError):
     """The run's processes could not be made."""
+
+
+def cannot_start(error: OSError) -> SpawnError:
+    """What to say when the kernel gave us something less than a run needs: what is used up."""
+    known = used_up(error.errno)
+    return SpawnError(f"cannot start a run: {error.strerror}", f"used up: {known}" if known else "")
 
 
 class SandboxUnavailableError(AgentctlError):

@@ -29,6 +29,7 @@ from agentctl_protocol.spawning import (
     pack,
 )
 from agentctl_protocol.vocabulary import Containment
+from agentctl_supervisor import readiness
 from agentctl_supervisor.processes.cgroup import RunCgroup
 
 _PACKET_BYTES: Final = 1 << 16
@@ -103,7 +104,7 @@ class Keepers:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._kill_unresponsive_warden)
             while True:
-                await trio.lowlevel.wait_readable(self._status)
+                await readiness.wait_readable(self._status)
                 status = self._receive()
                 if isinstance(status, Contained):
                     self.contained = status
@@ -145,7 +146,7 @@ class Keepers:
         It may have been stopped, or starved.  ``follow`` then sees its end.
         """
         await self._root_watched.wait()
-        await trio.lowlevel.wait_readable(self._root_fd)
+        await readiness.wait_readable(self._root_fd)
         await trio.sleep(_LAST_WORD_S)
         _signal(self._warden_fd, signal.SIGKILL)
 
@@ -156,7 +157,7 @@ class Keepers:
         if self._root_fd >= 0:
             with trio.move_on_after(_UNREPORTED_S):
                 # An init whose parent died is killed by its own watch, too.
-                await trio.lowlevel.wait_readable(self._root_fd)
+                await readiness.wait_readable(self._root_fd)
 
     def close(self) -> None:
         """Close all descriptors.  A run that still lives is killed by its warden."""

@@ -11,6 +11,8 @@ from typing import Final, Literal
 
 import trio
 
+from agentctl_supervisor import readiness
+
 _READ_BYTES: Final = 1 << 16
 _WAITING_BYTES: Final = 1 << 20
 _DRAIN_BYTES: Final = 16 << 20
@@ -54,7 +56,7 @@ class OutputPump:
         """Read until the stream ends; cancel it to stop."""
         while self._fd >= 0:
             try:
-                await trio.lowlevel.wait_readable(self._fd)
+                await readiness.wait_readable(self._fd)
             except trio.ClosedResourceError:
                 return  # by `close`, on behalf of a reader that went away
             if not self._read_once():
@@ -90,7 +92,7 @@ class OutputPump:
     def close(self) -> None:
         """Close the pipe: a run that goes on writing gets SIGPIPE."""
         if self._fd >= 0:
-            trio.lowlevel.notify_closing(self._fd)
+            readiness.notify_closing(self._fd)
             os.close(self._fd)
             self._fd = -1
             self._change()

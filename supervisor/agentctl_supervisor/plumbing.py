@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import trio
+from agentctl_supervisor.byte_streams import PipeWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class TheirEnds:
 _not_yet_closed: Final[set[TheirEnds]] = set()
 
 
-_standard_inputs: Final = weakref.WeakSet[trio.lowlevel.FdStream]()
+_standard_inputs: Final = weakref.WeakSet[PipeWriter]()
 
 
-def standard_input(fd: int) -> trio.lowlevel.FdStream:
+def standard_input(fd: int) -> PipeWriter:
     """The stream that feeds a run; closing it is the run's end of file, whoever forks meanwhile."""
-    stream = trio.lowlevel.FdStream(fd)
+    stream = PipeWriter(fd)
     _standard_inputs.add(stream)
     return stream
 

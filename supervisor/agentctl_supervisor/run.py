@@ -42,11 +42,13 @@ from agentctl_supervisor.ladder import StopWanted, TreeEmpty
 from agentctl_supervisor.limits import Reached
 from agentctl_supervisor.output_pump import OnOutput, OutputPump, StreamName
 from agentctl_supervisor.plumbing import Plumbing, standard_input
+from agentctl_supervisor.processes import oom_kills
 from agentctl_supervisor.processes.process_tree import command_line, marked, members
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.store.run_directory import RunDirectory
 from agentctl_supervisor.watch import Watch
+from agentctl_supervisor.worker_threads import run_sync
 
 _LINGER_S: Final = 2.0
 """How long a process may live on after its bye; an interpreter's exit can join threads for ever."""
@@ -295,7 +297,7 @@ class Run:
                     self._conclude(end)
                     # Who waits for the run does not wait for the disk.
                     await self._log.close_durably()
-                    await trio.to_thread.run_sync(self._store_report)
+                    await run_sync("records", self._store_report)
                     self._directory.unlock()
                     self._durable.set()
             finally:
@@ -429,6 +431,7 @@ class Run:
             last_rung=self._climb.rung,
             spawner_died=self._spawner is not None and self._spawner.is_dead(),
             gave_up=self._gave_up,
+            out_of_memory=oom_kills.while_there_was(self._log.fold),
         ):
             self._log.decide(record)
         for output in self._outputs:

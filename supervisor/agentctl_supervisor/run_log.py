@@ -37,6 +37,7 @@ from agentctl_supervisor.store.log_follower import LogFollower
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.run_directory import RunDirectory
 from agentctl_supervisor.store.workspace_history import without_names
+from agentctl_supervisor.worker_threads import run_sync
 
 _INTENT_CHECK_NS: Final = 250_000_000
 """An intent is only written after half a second without an answer to a ping, so a writer
@@ -235,7 +236,7 @@ class RunLog:
             events = self._child_events
             try:
                 # The end of a run, which cancels this, does not wait for the disk.
-                await trio.to_thread.run_sync(self._writer.sync, abandon_on_cancel=True)
+                await run_sync("records", self._writer.sync, abandon_on_cancel=True)
             except LogFullError:
                 self.on_full()
                 return
@@ -252,7 +253,7 @@ class RunLog:
     async def close_durably(self) -> None:
         """Close the files once everything is on the disk."""
         with contextlib.suppress(LogFullError):  # the disk is full or gone
-            await trio.to_thread.run_sync(self._writer.sync)
+            await run_sync("records", self._writer.sync)
         self.close()
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """`Supervisor`: owns runs, and ends them all when it ends."""
 
 import contextlib
+import errno
 import functools
 import itertools
 import os
@@ -13,9 +14,12 @@ import trio
 
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
+from agentctl_protocol.shared_counters import used_up
 from agentctl_protocol.spawning import Launch, ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import CONFINED, Containment, Reason, Sandbox
+from agentctl_supervisor import own_limits
+from agentctl_supervisor.aftermath import AT_ONCE
 from agentctl_supervisor.conditions.composition import Condition
 from agentctl_supervisor.conditions.json_form import from_value
 from agentctl_supervisor.control_server import ControlServer
@@ -24,6 +28,7 @@ from agentctl_supervisor.errors import (
     SandboxUnavailableError,
     SpawnError,
     SupervisorGoneError,
+    cannot_start,
 )
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.launch import launch_of, policy_of, settled, start_of
@@ -32,10 +37,12 @@ from agentctl_supervisor.output_pump import OnOutput
 from agentctl_supervisor.plumbing import TheirEnds, lay
 from agentctl_supervisor.policy import private_directories
 from agentctl_supervisor.policy.import_path import ImportPath
+from agentctl_supervisor.processes import oom_kills
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
 from agentctl_supervisor.processes.own_uids import OwnUids
 from agentctl_supervisor.processes.process_tree import boot_id, children_of, identity_of
+from agentctl_supervisor.readiness import poll_thread
 from agentctl_supervisor.resuming import chain_of, told_of
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.run_log import RunLog
@@ -44,6 +51,10 @@ from agentctl_supervisor.spawner_start import StartedSpawner
 from agentctl_supervisor.spawner_supply import SpawnerSupply
 from agentctl_supervisor.store.estimates import DEFAULT, Estimator
 from agentctl_supervisor.store.run_directory import Home
+from agentctl_supervisor.worker_threads import worker_threads
+
+_RECORD_THREADS: Final = 8
+"""Logs that are synced, and reports that are stored, at the same time."""
 
 CONTAINMENT_VARIABLE: Final = "AGENTCTL_CONTAINMENT"
 """Forces a containment (``pid-namespace`` or ``subreaper``), for tests of the weaker one."""
@@ -126,7 +137,7 @@ class Supervisor:
         callers: BaseException | None = None
         left_in_peace = False
         supervisor: Supervisor | None = None
-        async with trio.open_nursery() as nursery:
+        async with _kept_threads(), trio.open_nursery() as nursery:
             try:
                 supervisor = cls(
                     home,
@@ -215,11 +226,11 @@ class Supervisor:
             try:
                 plumbing, theirs = lay(spec.stdin)
             except OSError as error:
-                raise SpawnError(
-                    f"cannot start a run: {error.strerror}", "see `ulimit -n`"
-                ) from None
+                raise cannot_start(error) from None
             undo.callback(theirs.close)
             undo.callback(plumbing.close)
+            if not own_limits.leaves_a_reserve(max(theirs.fds)):
+                raise cannot_start(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
             log = RunLog(directory, spec)
             log.estimator = self._estimator
             undo.callback(log.close)
@@ -231,6 +242,7 @@ class Supervisor:
                     uid=os.getuid(),
                     workspace=policy.workspace.told if policy.workspace else "",
                     private_workspace=bool(policy.workspace and policy.workspace.private),
+                    oom_kills=oom_kills.count(),
                 )
             )
             run = Run(
@@ -344,6 +356,23 @@ class _Prepared:
 
     launch: Launch
     theirs: TheirEnds
+
+
+@contextlib.asynccontextmanager
+async def _kept_threads() -> AsyncIterator[None]:
+    """All threads that a stop, or a run's end, can come to need: a run must not choose when."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(poll_thread())
+            stack.enter_context(
+                worker_threads(records=_RECORD_THREADS, workspaces=AT_ONCE, conditions=1)
+            )
+        except RuntimeError:
+            raise SpawnError(
+                "no threads for a supervisor can be started",
+                f"used up: {used_up(errno.EAGAIN)}",
+            ) from None
+        yield
 
 
 _numbers: Final = itertools.count()

@@ -25,8 +25,10 @@ from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.stop_signals import STOP_SIGNALS, release
 from agentctl_supervisor.cli.wording import called, cut_short, decide_by, summary, wanted_network
 from agentctl_supervisor.errors import AgentctlError
+from agentctl_supervisor.readiness import check_epoll
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.spawner_start import StartedSpawner
+from agentctl_supervisor.worker_threads import run_sync, worker_threads
 
 _COLOURS: Final = {
     Result.SUCCEEDED: "green",
@@ -46,6 +48,7 @@ def run(spec: RunSpec, spawner: StartedSpawner, *, quiet: bool, as_json: bool) -
     *as_json*: stdout gets the report and nothing else; what the run writes to its
     stdout goes to our stderr.
     """
+    check_epoll()
     try:
         report = trio.run(_supervise, spec, spawner, quiet, as_json)
     except BaseExceptionGroup as group:
@@ -55,7 +58,11 @@ def run(spec: RunSpec, spawner: StartedSpawner, *, quiet: bool, as_json: bool) -
 
 async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_json: bool) -> Report:
     # Open before anything is started: a signal that comes meanwhile waits for its run.
-    with trio.open_signal_receiver(*_heeded()) as signals:
+    with (
+        trio.open_signal_receiver(*_heeded()) as signals,
+        # Two writers, one reader, one who measures while another glances.
+        worker_threads(output=2, input=int(spec.stdin), view=2),
+    ):
         release()
         output = standard_io.Output(stdout_to_stderr=as_json)
         async with (
@@ -164,7 +171,7 @@ async def _tell_progress(
         async for step in steps:
             now = time.monotonic()
             if step.step is not None:
-                await trio.to_thread.run_sync(view.onlooker.glance, step.processes)
+                await run_sync("view", view.onlooker.glance, step.processes)
             commands = view.onlooker.commands_of(step.processes)
             if lines := narrator.lines(step, now, commands):
                 await output.say("\n".join(lines))

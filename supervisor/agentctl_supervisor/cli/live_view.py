@@ -18,6 +18,7 @@ from agentctl_supervisor.cli.narration import Narrator, count
 from agentctl_supervisor.cli.onlooker import Onlooker
 from agentctl_supervisor.cli.terminal import in_foreground, screen_columns
 from agentctl_supervisor.cli.wording import show_size
+from agentctl_supervisor.worker_threads import run_sync
 
 if TYPE_CHECKING:
     from agentctl_supervisor.cli.sampling import Sampler
@@ -59,7 +60,7 @@ class LiveView:
     async def measure(self) -> None:
         """Measure the run's processes, again and again, until cancelled."""
         while True:
-            cost_s = await trio.to_thread.run_sync(self._measure_once, abandon_on_cancel=True)
+            cost_s = await run_sync("view", self._measure_once, abandon_on_cancel=True)
             await trio.sleep(max(_SAMPLE_EVERY_S, cost_s * _SAMPLING_SHARE))
 
     async def keep(self, show: Callable[[str], Awaitable[None]]) -> None:

@@ -37,8 +37,10 @@ def start(spec: RunSpec, options: argparse.Namespace) -> int:
         from agentctl_supervisor.cli import detached_start
 
         return detached_start.run(spec, quiet=options.quiet, as_json=as_json)
+    from agentctl_supervisor import own_limits
     from agentctl_supervisor.spawner_start import StartedSpawner
 
+    own_limits.take_all()
     # It comes up while we import the event loop, which takes as long.  A signal that comes
     # meanwhile waits for its run: as an exception amidst the imports it would sometimes end
     # us by the signal itself (CPython remembers one that passed through `exec`).

@@ -16,6 +16,7 @@ import trio
 from agentctl_supervisor.cli import terminal
 from agentctl_supervisor.cli.screen import Screen
 from agentctl_supervisor.output_pump import StreamName
+from agentctl_supervisor.worker_threads import run_sync
 
 _READ_BYTES: Final = 1 << 16
 
@@ -140,7 +141,7 @@ class _Sink:
             data = plain if self.screen is None else drawn(self.screen)
             if data:
                 # A reader that does not read blocks the thread; `abandon` leaves it behind.
-                await trio.to_thread.run_sync(_write_all, self._fd, data, abandon_on_cancel=True)
+                await run_sync("output", _write_all, self._fd, data, abandon_on_cancel=True)
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -161,7 +162,7 @@ async def pump_input(stdin: trio.abc.SendStream) -> None:
         while True:
             try:
                 # Nothing ends a read of a terminal but its user; the thread is left behind.
-                data = await trio.to_thread.run_sync(_read_some, 0, abandon_on_cancel=True)
+                data = await run_sync("input", _read_some, 0, abandon_on_cancel=True)
                 if not data:
                     return
                 await stdin.send_all(data)
