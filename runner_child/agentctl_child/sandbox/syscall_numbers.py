@@ -23,6 +23,7 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "clone3": (435, 435),
     "delete_module": (176, 106),
     "fanotify_init": (300, 262),
+    "fanotify_mark": (301, 263),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
     "fchmodat2": (452, 452),
