@@ -64,7 +64,8 @@ class Bind(_Packet, frozen=True, tag="bind"):
 
     ``mapped``: to a run with a uid of its own, what belongs to this path's owner appears as
     the run's (an idmapped mount).  ``device``: a device node, which alone may work as one.
-    ``optional``: left out if it is not there.
+    ``optional``: left out if it is not there.  ``own``: for this run alone, so that no program
+    outside opens what is in there: FIFOs may be made.
     """
 
     path: bytes
@@ -72,6 +73,7 @@ class Bind(_Packet, frozen=True, tag="bind"):
     mapped: bool = False
     device: bool = False
     optional: bool = False
+    own: bool = False
 
 
 class Scratch(_Packet, frozen=True, tag="scratch"):

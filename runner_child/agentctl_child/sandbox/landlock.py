@@ -60,6 +60,7 @@ def restrict(
     writable: Iterable[bytes],
     *,
     network: Network,
+    own: Iterable[bytes] = (),
     devices: Iterable[bytes] = (),
     optional: Collection[bytes] = (),
 ) -> tuple[str, ...]:
@@ -68,7 +69,8 @@ def restrict(
     ``readable``: read, list, execute.  None leaves reading, and truncation, to the mounts of
     a private root that holds nothing else: checking them costs every open(2) a walk up to
     the root, a quarter of a microsecond.  ``writable``: also all kinds of writing, but no new
-    device nodes.  ``devices``: read, write, ioctl; device nodes, or a directory of them.
+    device nodes and FIFOs.  ``own``: FIFOs, too.  ``devices``: read, write, ioctl; device nodes,
+    or a directory of them.
     Paths are absolute, and no symbolic link lies on them; those in ``optional`` may be missing.
     ``network``: NONE forbids TCP; where an empty network namespace is the wall, say HOST.
 
@@ -88,6 +90,7 @@ def restrict(
         for paths, rights in (
             (readable or (), given.readable),
             (writable, given.writable),
+            (own, given.own),
             (devices, given.devices),
         ):
             for path in paths:
