@@ -4,6 +4,8 @@ Two levels and no more.  Each error says whose action can mend it; the command
 line's last line of defence prints ``error:`` and ``hint:`` and leaves with ``exit_code``.
 """
 
+import errno
+
 from agentctl_protocol.vocabulary import EXIT_NO_SUCH_RUN, EXIT_OWN_FAILURE, EXIT_USAGE
 
 
@@ -19,6 +21,14 @@ class AgentctlError(Exception):
         super().__init__(text)
         self.hint = hint
         self.excerpt = excerpt
+
+
+def in_words(error: OSError) -> str:
+    """Why the kernel refused a file, for people."""
+    if error.errno == errno.EAGAIN:
+        # Of open(2) with O_NONBLOCK on a regular file: fcntl(2), F_SETLEASE.
+        return "another program holds a lease on it; try again"
+    return error.strerror or str(error)
 
 
 class UsageError(AgentctlError):
