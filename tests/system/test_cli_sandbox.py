@@ -1,6 +1,9 @@
 """What ``agentctl run`` gives a run at strict, for root and for an ordinary user."""
 
+import contextlib
+import fcntl
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +81,51 @@ def test_variables_are_passed_by_name(caller: Sandboxed) -> None:
     assert warned.err.startswith("warning: not set here, but for x they were: MODE")
 
 
+@contextlib.contextmanager
+def _leased(path: Path) -> Iterator[None]:
+    """Somebody outside holds a lease on *path*, and gives way to nobody."""
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    with path.open() as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        yield
+    signal.signal(signal.SIGIO, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [(".git/config", 125), ("agentctl.toml", 2), (".bashrc", 0)]
+)
+def test_a_lease_holds_no_command_up_and_hides_nothing(
+    caller: Sandboxed, name: str, code: int
+) -> None:
+    """What it keeps from being read refuses the run with the reason; the next one is protected."""
+    caller.make("workspace/hooks/pre-commit", "")
+    caller.make("workspace/.git/config", "[core]\n\thooksPath = hooks\n")
+    if name != ".git/config":
+        caller.make(f"workspace/{name}", "")
+    script = "echo x >> hooks/pre-commit || echo refused"
+    with _leased(caller.workspace / name):
+        held = caller.shell(script)
+    assert held.code == code, held
+    if code:
+        assert "lease" in held.err
+        assert name in held.err
+    assert caller.shell(script).out == "refused\n"
+    assert (caller.workspace / "hooks/pre-commit").read_text() == ""
+
+
+@pytest.mark.parametrize("level", ["strict", "standard"])
+def test_fifos_are_made_where_nobody_outside_opens_them(caller: Sandboxed, level: str) -> None:
+    """Not in the workspace, nor where ``--rw`` leads; and none is moved there."""
+    shared = caller.make("shared")
+    script = (
+        f"for d in . {shared}; do mkfifo $d/fifo 2>&1 | grep -o 'Permission denied'; done; "
+        "own=/dev/shm; mkfifo $own/fifo 2>/dev/null || { own=$TMPDIR; mkfifo $own/fifo; } "
+        "&& echo made; mv $own/fifo . 2>/dev/null; find . -type p"
+    )
+    done = caller.shell(script, "--rw", str(shared), level=level)
+    assert done.out.splitlines() == ["Permission denied"] * 2 + ["made"], done
+
+
 def test_home_and_tmp_are_its_own(caller: Sandboxed) -> None:
     """It may fill them, and nothing of it reaches the host."""
     done = caller.shell("echo a > ~/left && echo b > /tmp/left && echo c > /var/tmp/left")
@@ -151,13 +199,13 @@ def test_protected_names_cannot_be_changed(caller: Sandboxed) -> None:
 def test_a_protected_name_is_opened_by_name(caller: Sandboxed) -> None:
     """Only that one."""
     hook = caller.make("workspace/.git/hooks/pre-commit", "old\n")
-    caller.make("workspace/.git/config", "old\n")
+    caller.make("workspace/.git/config", "[core]\n")
     done = caller.shell(
         "echo new > .git/hooks/pre-commit; echo new > .git/config", "--unprotect", ".git/hooks"
     )
     assert done.code != 0
     assert hook.read_text() == "new\n"
-    assert (caller.workspace / ".git/config").read_text() == "old\n"
+    assert (caller.workspace / ".git/config").read_text() == "[core]\n"
 
 
 def test_its_own_code_is_read_only(caller: Sandboxed) -> None:

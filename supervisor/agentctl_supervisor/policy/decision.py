@@ -17,7 +17,7 @@ from agentctl_supervisor.policy import (
     system_view,
 )
 from agentctl_supervisor.policy.caller import caller
-from agentctl_supervisor.policy.contents import beginning
+from agentctl_supervisor.policy.contents import UnreadableError, is_directory, is_there, whole
 from agentctl_supervisor.policy.import_path import ImportPath
 from agentctl_supervisor.policy.links import cut_short, follow, leads_out
 from agentctl_supervisor.policy.places import refuse_broad
@@ -96,6 +96,7 @@ def decide(spec: RunSpec, ground: Ground) -> Policy:
 
     Raises:
         SpecError: something that was asked for is not there, or too much.
+        UnreadableError: what is to be kept from the run cannot be known.
     """
     level, network = spec.sandbox, spec.net
     assert level is not None
@@ -337,9 +338,9 @@ class _Confined:
         workspace, unprotect = self._workspace.path, self._spec.unprotect
         for name in protected.names(unprotect):
             path = os.path.join(workspace, name)
-            if not os.path.lexists(path):
+            if not is_there(path):
                 continue
-            if name == ".git" and not os.path.isfile(path):
+            if name == ".git" and is_directory(path):
                 continue
             if name == protected.CONFIGURATION and not _configures_agentctl(path):
                 continue
@@ -398,7 +399,7 @@ class _Confined:
             bind = Bind(f"/dev/{name}".encode(), writable=True, device=True, optional=True)
             self._gathered.put(Piece(bind, "a device", Rank.SEEN))
         for path, why in ((self._home, "its own home"), (self._tmp, "its own /tmp")):
-            bind = Bind(os.fsencode(path), writable=True)
+            bind = Bind(os.fsencode(path), writable=True, own=True)
             self._gathered.put(Piece(bind, why, Rank.WORKSPACE))
 
     def _refuse_changeable(self, view: View) -> None:
@@ -423,11 +424,14 @@ def _links(path: str) -> list[Link]:
 
 def _leads_elsewhere(path: str) -> bool:
     try:
-        return os.path.realpath(path) != path
-    except OSError:  # a link that another run exchanges at this moment
+        return os.path.realpath(path, strict=True) != path
+    except OSError:  # a link that leads nowhere, or that another run exchanges at this moment
         return True
 
 
 def _configures_agentctl(path: str) -> bool:
-    data = beginning(path, _CONFIG_BYTES + 1)
+    try:
+        data = whole(path, _CONFIG_BYTES)
+    except UnreadableError:
+        return True  # for all we know: as it is, it stays
     return data is not None and protected.has_settings(data)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 
+from agentctl_supervisor.policy.contents import entries, is_there
 from agentctl_supervisor.policy.import_path import PACKAGES, search_path
 from agentctl_supervisor.policy.installations import prefix_parts
 from agentctl_supervisor.policy.places import Places
@@ -30,7 +31,7 @@ def own_files(places: Places, python_path: str) -> tuple[OwnFile, ...]:
     """What runs see of ours; paths as they are written, links and all."""
     found: dict[str, OwnFile] = {}
     for file in (*_interpreter(places), *_packages(), *_search_path(places, python_path)):
-        if os.path.exists(file.path):
+        if is_there(file.path, follow=True) if file.kept else os.path.exists(file.path):
             found.setdefault(os.path.normpath(file.path), file)
     return tuple(found.values())
 
@@ -55,17 +56,13 @@ def _packages() -> Iterator[OwnFile]:
 @lru_cache(maxsize=len(PACKAGES))
 def _links_beneath(directory: str) -> tuple[str, ...]:
     """As a farm of links has them; looked for once, since it takes 1 ms for all packages."""
-    found, left = [], [directory]
+    found: list[str] = []
+    left = [directory]
     while left:
-        try:
-            with os.scandir(left.pop()) as entries:
-                for entry in entries:
-                    if entry.is_symlink():
-                        found.append(entry.path)
-                    elif entry.is_dir():
-                        left.append(entry.path)
-        except OSError:
-            continue
+        inside = left.pop()
+        for entry in entries(inside):
+            if entry.is_link or entry.is_directory:
+                (found if entry.is_link else left).append(os.path.join(inside, entry.name))
     return tuple(found)
 
 

@@ -76,10 +76,15 @@ def names(unprotect: Collection[str] = ()) -> tuple[str, ...]:
 
 
 def of_git(workspace: str, unprotect: Collection[str] = ()) -> dict[str, str]:
-    """What is protected of the repository in *workspace* besides, each with the reason."""
+    """What is protected of the repository in *workspace* besides, each with the reason.
+
+    Raises:
+        UnreadableError: that cannot be known.
+    """
+    found = git_names.found(workspace, lambda name: _is_freed(name, unprotect))
     return {
         name: why
-        for name, why in git_names.found(workspace).items()
+        for name, why in found.items()
         if name not in PROTECTED and not _is_freed(name, unprotect)
     }
 

@@ -122,6 +122,7 @@ class Walk:
         self._nested_room = _Room(bounds.specials, bounds.special_bytes)
         self._deadline = 0.0
         self._not_entered = 0
+        self._not_looked_at = 0
         self._mounts = 0
         self._too_deep = 0
 
@@ -143,6 +144,8 @@ class Walk:
             self.notes.append(f"{self._mounts} mounts beneath it were not entered")
         if self._not_entered:
             self.notes.append(f"{self._not_entered} directories cannot be read")
+        if self._not_looked_at:
+            self.notes.append(f"{self._not_looked_at} files cannot be looked at")
 
     def _enter(self, root: int, directory: _Pending) -> str:
         """List *directory*; why the walk is to end with it, or nothing."""
@@ -181,8 +184,11 @@ class Walk:
                     return "there was no time to look at everything"
                 try:
                     found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # removed meanwhile
                 except OSError:
-                    continue  # removed meanwhile, or in a directory that may only be listed
+                    self._not_looked_at += 1  # in a directory that may only be listed
+                    continue
                 is_directory = stat.S_ISDIR(found.st_mode)
                 has_changed = is_since(found.st_ctime_ns, since)
                 if is_directory or has_changed:
