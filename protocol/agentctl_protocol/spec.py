@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from agentctl_protocol.shell_words import shell_words
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 
 DEFAULT_GRACE_S: Final = 5.0
@@ -104,11 +105,8 @@ class RunSpec(
 
     @property
     def command(self) -> str:
-        """One line that says what is run, for people."""
-        import shlex
-
-        line = self.target if self.target is not None else shlex.join(self.argv or ())
-        return line.encode("utf-8", "backslashreplace").decode()
+        """What is run, as it would be typed into a shell: one printable line."""
+        return shell_words(self.argv or () if self.target is None else (self.target,))
 
     def stored(self) -> "RunSpec":
         """The form that may be written to disk: names instead of the environment's values."""

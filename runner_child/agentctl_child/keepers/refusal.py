@@ -6,6 +6,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
+from agentctl_protocol.shell_words import shell_word
 from agentctl_protocol.spawning import Refused
 from agentctl_protocol.vocabulary import CONFINED, Sandbox
 
@@ -180,7 +181,7 @@ def refused_program(
         hint = "A script's first line names its interpreter, as in #!/bin/sh."
     elif error.errno == errno.EACCES and not _has_execute_bit(path):
         detail = "it is not marked as executable"
-        hint = f"chmod +x {shown(path)}"
+        hint = f"chmod +x {shell_word(path)}"
     return CannotStartError("not_executable", f"{program} cannot be executed: {detail}", hint=hint)
 
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
 import trio
 
 from agentctl_protocol.messages import Ask
@@ -25,6 +24,7 @@ from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.stop_signals import STOP_SIGNALS, release
 from agentctl_supervisor.cli.wording import called, cut_short, decide_by, summary, wanted_network
 from agentctl_supervisor.errors import AgentctlError
+from agentctl_supervisor.json_text import json_line, json_page
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.spawner_start import StartedSpawner
 
@@ -216,10 +216,10 @@ async def _tell_end(
     with trio.move_on_after(_LAST_WORDS_S if output.abandoned else math.inf):
         await output.restore()
         if as_json:
-            await output.out(terminal.json_text(report))
+            await output.out(json_page(report))
         elif spec.target is not None and report.value is not None:
             # None is what a function without a return statement returns: nothing to tell.
-            await output.out(msgspec.json.encode(report.value).decode())
+            await output.out(json_line(report.value))
         if report.result is Result.REFUSED or not quiet:
             for line in _last_words(report, at_terminal=output.has_status):
                 await output.say(line)

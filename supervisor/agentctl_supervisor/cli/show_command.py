@@ -26,6 +26,7 @@ from agentctl_supervisor.cli.wording import (
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.durations import show_duration
 from agentctl_supervisor.errors import UsageError
+from agentctl_supervisor.json_text import json_line
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import RunDirectory
 
@@ -162,7 +163,7 @@ def _calls(calls: Sequence[Call]) -> Iterator[tuple[str, str]]:
 def _waiting(report: Report) -> Iterator[tuple[str, str]]:
     """What a person has to decide on, and how."""
     for call in report.waiting[:_CALLS]:
-        text = call.args if isinstance(call.args, str) else _as_json(call.args)
+        text = call.args if isinstance(call.args, str) else json_line(call.args)
         what = call.name
         if call.args is not None:
             what += f" {cut_short(text, _SHOWN_ARGUMENTS)}"
@@ -190,14 +191,8 @@ def _log(report: Report) -> str:
     return "; ".join((text, *log.damaged))
 
 
-def _as_json(value: object) -> str:
-    import msgspec
-
-    return msgspec.json.encode(value).decode()
-
-
 def _json(value: object) -> str:
-    text = _as_json(value)
+    text = json_line(value)
     return text if len(text) <= 400 else text[:397] + "..."
 
 

@@ -188,11 +188,6 @@ def out(text: str) -> None:
 
 def out_json(value: object) -> None:
     """Writes *value* to stdout as indented JSON."""
-    out(json_text(value))
+    from agentctl_supervisor.json_text import json_page
 
-
-def json_text(value: object) -> str:
-    """*value* as indented JSON."""
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    out(json_page(value))

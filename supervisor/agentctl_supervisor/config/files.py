@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from agentctl_protocol.shell_words import shell_word
 from agentctl_supervisor.errors import UsageError
 
 NAME: Final = "agentctl.toml"
@@ -98,7 +99,9 @@ def find_user(environ: Mapping[str, str]) -> ConfigFile | None:
     if status.st_uid not in (0, os.geteuid()):
         raise UsageError(f"{shown} belongs to uid {status.st_uid}, not to you", hint=_IGNORE)
     if status.st_mode & 0o022:
-        raise UsageError(f"{shown}: others can write into it", hint=f"chmod go-w {shown}")
+        raise UsageError(
+            f"{shown}: others can write into it", hint=f"chmod go-w {shell_word(path)}"
+        )
     text = _decoded(data, shown)
     return ConfigFile(path, shown, parse(text, shown), text)
 

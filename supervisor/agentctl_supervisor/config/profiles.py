@@ -11,12 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
+from agentctl_protocol.shell_words import shell_word
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 from agentctl_supervisor.config import files, trust
 from agentctl_supervisor.config.files import ConfigFile
 from agentctl_supervisor.config.settings import KEYS, MOST, Place, Value
 from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.guessing import closest
+from agentctl_supervisor.json_text import json_line
 
 PROFILE_VARIABLE: Final = "AGENTCTL_PROFILE"
 NO_FILES: Final = "none"
@@ -265,7 +267,7 @@ def _refuse_too_much(
         return
     shown = " and ".join(_in_toml(wish) for wish in wishes[:3])
     more = f" and {len(wishes) - 3} more" if len(wishes) > 3 else ""
-    once = " ".join(f"--{wish.key} {_as_word(wish.value)}" for wish in wishes[:3])
+    once = " ".join(f"--{wish.key} {shell_word(_as_word(wish.value))}" for wish in wishes[:3])
     raise UsageError(
         f"{project.shown} asks for {shown}{more}, and a run can write that file",
         hint=_trust_hint(f"{once} for this once", project, environ),
@@ -285,8 +287,8 @@ def _asked(layers: Sequence[Layer]) -> Iterator[tuple[str, Any]]:
 
 
 def _in_toml(wish: trust.Wish) -> str:
-    word = _as_word(wish.value)
-    return f'{wish.key} = ["{word}"]' if KEYS[wish.key].many else f'{wish.key} = "{word}"'
+    word = json_line(_as_word(wish.value))
+    return f"{wish.key} = [{word}]" if KEYS[wish.key].many else f"{wish.key} = {word}"
 
 
 def _as_word(value: Any) -> str:
@@ -301,4 +303,4 @@ def _trust_hint(otherwise: str, project: ConfigFile, environ: Mapping[str, str])
     user = files.user_path(environ)
     where = files.shown_path(user, environ) if user else "the user's config.toml"
     directory = os.path.realpath(project.directory)
-    return f'{otherwise}; for always, trust = ["{directory}"] in {where}'
+    return f"{otherwise}; for always, trust = [{json_line(directory)}] in {where}"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from agentctl_protocol.shell_words import shell_word
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
 from agentctl_protocol.spec import RunSpec, SpecError, split_target
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
@@ -301,7 +302,9 @@ class _Confined:
                     hint or "make the run an environment of its own: python3 -m venv",
                 )
             if writable and not os.access(real, os.W_OK):
-                raise SpecError(f"{option} {shown} cannot be written to", f"ls -ld {shown}")
+                raise SpecError(
+                    f"{option} {shown} cannot be written to", f"ls -ld {shell_word(full)}"
+                )
             self._gathered.show(full, option, Rank.NAMED, writable=writable, mapped=True)
 
     def _keep_imports(self) -> None:

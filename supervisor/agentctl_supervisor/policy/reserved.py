@@ -1,11 +1,11 @@
 """What no run may be given to write to: what is ours, what we obey, and where we import from."""
 
 import os
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from agentctl_protocol.shell_words import shell_word
 from agentctl_supervisor.policy.import_path import ImportPath, Searched
 from agentctl_supervisor.policy.links import cut_short, follow_there, is_beneath, lies_inside
 from agentctl_supervisor.policy.other_names import OtherNames
@@ -163,7 +163,7 @@ def _with_making(path: str, hint: str) -> str:
     _, ending = os.path.splitext(path)
     if ending or cut_short(path) != path:
         return hint
-    make = f"mkdir -p {shlex.quote(path)}"
+    make = f"mkdir -p {shell_word(path)}"
     return f"{make}; or {hint}" if hint else make
 
 

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 
+from agentctl_protocol.shell_words import shell_word
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.policy.links import as_text, cut_short, is_beneath
 from agentctl_supervisor.policy.other_names import OtherNames
@@ -83,7 +84,9 @@ def choose(
             why = "not yours to write to"
         return Workspace(fresh, fresh, True, why, hint) if why else _of(cwd, cwd)
     if asked.missing:
-        raise SpecError(f"--workspace {asked.shown} is not there", f"mkdir -p {asked.shown}")
+        raise SpecError(
+            f"--workspace {asked.shown} is not there", f"mkdir -p {shell_word(asked.real)}"
+        )
     if not asked.is_directory:
         raise SpecError(f"--workspace {asked.shown} is not a directory", "name its directory")
     why, hint = _why_not(asked, places, reserved)
@@ -94,7 +97,9 @@ def choose(
             or "name a directory made for the run, or leave it out in such a place for a fresh one",
         )
     if not asked.writable:
-        raise SpecError(f"--workspace {asked.shown} cannot be written to", f"ls -ld {asked.shown}")
+        raise SpecError(
+            f"--workspace {asked.shown} cannot be written to", f"ls -ld {shell_word(asked.real)}"
+        )
     return _of(asked, cwd)
 
 

@@ -100,7 +100,9 @@ def encode_json(value: object) -> bytes:
         # 383).  msgspec refuses those; the standard library writes them as escapes.
         import json
 
-        return json.dumps(msgspec.to_builtins(value, str_keys=True)).encode()
+        text = json.dumps(msgspec.to_builtins(value, str_keys=True))
+        # Not a number is null, as msgspec has it: JSON knows no NaN.
+        return json.dumps(json.loads(text, parse_constant=lambda _: None)).encode()
 
 
 def decode_json(data: bytes, kind: type[_T]) -> _T:

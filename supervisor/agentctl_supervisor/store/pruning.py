@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from agentctl_protocol.report import Report
+from agentctl_protocol.shell_words import shell_word
 from agentctl_supervisor.errors import StateDirectoryError
 from agentctl_supervisor.store.finished_index import Summary, ended_s
 from agentctl_supervisor.store.run_directory import Home
@@ -93,7 +94,7 @@ def remove(home: Home, run_id: str) -> bool:
         # Somebody else's `clean_up` may be at it, too.
         if not _remove_tree(going):
             raise StateDirectoryError(
-                f"{run_id}: its files cannot all be removed", f"rm -r {going}"
+                f"{run_id}: its files cannot all be removed", f"rm -r {shell_word(str(going))}"
             )
     except OSError as error:
         raise StateDirectoryError(f"{run_id} cannot be removed: {error.strerror}") from None

@@ -19,6 +19,7 @@ from typing import Final
 
 from agentctl_protocol.records import Observed, Stop
 from agentctl_protocol.report import Report
+from agentctl_protocol.shell_words import shell_word
 from agentctl_protocol.spec import RunSpec, is_run_id
 from agentctl_supervisor.errors import (
     AmbiguousRunError,
@@ -91,7 +92,9 @@ class RunDirectory:
             return read_json(path, Report, REPORT_BYTES)
         except DamagedRunError as error:
             # A report is made from the log and nothing else.
-            raise DamagedRunError(str(error), f"rm {path}; it is made anew from the log") from None
+            raise DamagedRunError(
+                str(error), f"rm {shell_word(str(path))}; it is made anew from the log"
+            ) from None
 
     def write_report(self, report: Report) -> bool:
         """Write the report, once; False if there is one.  Blocks until it is on the disk.

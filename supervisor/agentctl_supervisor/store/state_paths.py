@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from agentctl_protocol.shell_words import shell_word
 from agentctl_supervisor.errors import StateDirectoryError
 
 #: sun_path is 108 bytes with its NUL (unix(7)).
@@ -61,7 +62,7 @@ def private_directory(path: Path) -> None:
         )
     if found.st_mode & 0o022:
         raise StateDirectoryError(
-            f"cannot use {path}: others can write into it", f"chmod go-w {path}"
+            f"cannot use {path}: others can write into it", f"chmod go-w {shell_word(str(path))}"
         )
 
 
