@@ -22,6 +22,7 @@ PING_TIMEOUT_S: Final = 0.5
 MAX_CONTROL_FRAME: Final = 16 << 20
 
 _Text = Annotated[str, msgspec.Meta(max_length=4096)]
+_Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Control(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
@@ -59,12 +60,18 @@ class StatusRequest(_Control, frozen=True, tag="status"):
 
 
 class VerdictRequest(_Control, frozen=True, tag="verdict"):
-    """A person's verdict on a call of this run that waits for one.  ``why``: if refused."""
+    """A person's verdict on a call of this run that waits for one.  ``why``: if refused.
+
+    The call is that with this ``number``; with ``up_to``, all that wait and have no higher
+    number are meant; with neither, that whose id the agent calls ``call``.
+    """
 
     run: _Text
     call: _Text
     granted: bool
     why: _Text = ""
+    number: _Number = 0
+    up_to: _Number = 0
 
 
 class SignalRequest(_Control, frozen=True, tag="signal"):

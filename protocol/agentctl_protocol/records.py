@@ -85,12 +85,17 @@ class Output(_Written, frozen=True, tag="output"):
 
 
 class Waiting(_Written, frozen=True, tag="waiting"):
-    """An ask waits for a person's verdict, because of the ``rule``."""
+    """An ask waits for a person's verdict, because of the ``rule``.
+
+    ``number``: ours, while ``call`` is the agent's: 1, 2, 3 ... in this run, never used again.
+    0 in logs of versions that gave none.
+    """
 
     call: str
     kind: CallKind
     name: str
     rule: str
+    number: int = 0
 
 
 class VerdictRecord(_Written, frozen=True, tag="verdict"):

@@ -84,13 +84,17 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class WaitingCall(msgspec.Struct, frozen=True):
-    """A call that waits for a person's verdict, because of the ``rule``."""
+    """A call that waits for a person's verdict, because of the ``rule``.
+
+    ``number`` is what a person calls it by: ours, while ``id`` is the agent's.
+    """
 
     id: str
     kind: CallKind
     name: str
     rule: str
     args: Any = None
+    number: int = 0
 
 
 class FiredCondition(msgspec.Struct, frozen=True):

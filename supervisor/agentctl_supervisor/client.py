@@ -153,8 +153,11 @@ class Client:
         directory = self.directory(ref)
         return _Ending(directory, KillRequest(directory.id, _sendable(reason)), on_step).run()
 
-    def approve(self, ref: str, call: str) -> str:
+    def approve(self, ref: str, call: str | int = "", *, up_to: int = 0) -> str:
         """Grants call *call* of run *ref*, which waits for that; what was done, for people.
+
+        *call* is a number (`WaitingCall.number`), or an id, which the agent chose.  With
+        *up_to* all that wait are meant whose number is not higher: none that came later.
 
         Raises:
             NoSuchRunError, AmbiguousRunError, DamagedRunError, StateDirectoryError.
@@ -162,15 +165,15 @@ class Client:
             SupervisorStuckError, SupervisorGoneError: nobody answers for the run.
         """
         directory = self.directory(ref)
-        return _order(directory, VerdictRequest(directory.id, _sendable(call), granted=True))
+        return _order(directory, _verdict(directory.id, call, up_to))
 
-    def deny(self, ref: str, call: str, *, reason: str = "") -> str:
+    def deny(self, ref: str, call: str | int = "", *, up_to: int = 0, reason: str = "") -> str:
         """Refuses call *call* of run *ref*; the agent is told the reason.  Else like `approve`."""
         directory = self.directory(ref)
-        request = VerdictRequest(
-            directory.id, _sendable(call), granted=False, why=_sendable(reason)
+        request = _verdict(directory.id, call, up_to)
+        return _order(
+            directory, msgspec.structs.replace(request, granted=False, why=_sendable(reason))
         )
-        return _order(directory, request)
 
     def signal(self, ref: str) -> str:
         """Fires the ``external()`` termination condition of run *ref*.  Else like `approve`."""
@@ -271,6 +274,16 @@ class _Ending:
         )
         # It may have come back to life, or died, and then its word is the last one.
         return self._over(already=False) or StopOutcome(done.report, gone=done.gone)
+
+
+def _verdict(run_id: str, call: str | int, up_to: int) -> VerdictRequest:
+    """A grant of *call*, or of all *up_to* that number."""
+    # 0 is the number of none, and on the wire it would mean that the id counts.
+    if call == 0 or up_to < 0 or (isinstance(call, int) and call < 0):
+        raise NotWaitingError(f"no call {call or up_to} waits for approval")
+    if isinstance(call, int):
+        return VerdictRequest(run_id, "", granted=True, number=call, up_to=up_to)
+    return VerdictRequest(run_id, _sendable(call), granted=True, up_to=up_to)
 
 
 def _order(directory: RunDirectory, request: VerdictRequest | SignalRequest) -> str:

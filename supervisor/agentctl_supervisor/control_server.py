@@ -40,6 +40,7 @@ from agentctl_protocol.errors import (
     one_line,
 )
 from agentctl_protocol.framing import FrameBuffer, frame
+from agentctl_protocol.records import Waiting
 from agentctl_protocol.report import Actor
 from agentctl_protocol.vocabulary import Reason
 from agentctl_supervisor.control_peer import Peer, has_hung_up, is_alive_still, peer_of
@@ -163,13 +164,23 @@ class ControlServer:
         run = self._find(request.run)
         if run is None:
             return _NO_SUCH_RUN
+        actor = Actor(kind="uid", id=_user(uid))
         why = None if request.granted else request.why or "refused by a person"
-        verdict = run.decide_call(request.call, Actor(kind="uid", id=_user(uid)), why=why)
-        if verdict is None:
-            return Failed(f"no call {request.call[:80]!r} waits for approval")
-        if request.granted and verdict.verdict == "refused":
-            return Failed(f"it came too late: {verdict.why}")
-        return Accepted(f"{verdict.name} {verdict.verdict}")
+        # In one go: no call can begin to wait meanwhile.  A grant may end the run, which then
+        # has refused those behind it.
+        meant = [waiting for waiting in run.waiting_calls if _is_meant(waiting, request)]
+        if not meant:
+            return Failed(f"no call {request.number or repr(request.call[:80])} waits for approval")
+        given = [run.decide_call(waiting.call, actor, why=why) for waiting in meant]
+        wanted = "granted" if request.granted else "refused"
+        done = [verdict for verdict in given if verdict is not None and verdict.verdict == wanted]
+        if not done:
+            return Failed(f"it came too late: {given[0].why if given[0] else 'the run ends'}")
+        if not request.up_to:
+            return Accepted(f"{done[0].name} {wanted}")
+        told = f"{len(done)} {'call' if len(done) == 1 else 'calls'} {wanted}"
+        late = len(meant) - len(done)
+        return Accepted(f"{told}; {late} too late, since the run ends" if late else told)
 
     async def _stop(
         self, stream: trio.SocketStream, request: StopRequest | KillRequest, uid: int
@@ -197,6 +208,14 @@ class ControlServer:
                 )
             report = await run.wait()
         await _send(stream, Done(report))
+
+
+def _is_meant(waiting: Waiting, request: VerdictRequest) -> bool:
+    if request.up_to:
+        return waiting.number <= request.up_to
+    if request.number:
+        return waiting.number == request.number
+    return waiting.call == request.call
 
 
 async def _tell_steps(

@@ -32,7 +32,8 @@ class Gate:
         self._closed_because = ""
         self._open_calls: set[str] = set()
         self._used_calls: set[str] = set()
-        self._waiting: dict[str, Ask] = {}
+        self._waiting: dict[str, tuple[Ask, Waiting]] = {}
+        self._numbered = 0
 
     def __repr__(self) -> str:
         state = f"closed: {self._closed_because}" if self._closed_because else "open"
@@ -45,9 +46,9 @@ class Gate:
         return bool(self._closed_because)
 
     @property
-    def waiting(self) -> tuple[str, ...]:
-        """The calls that wait for a person, the oldest first."""
-        return tuple(self._waiting)
+    def waiting(self) -> tuple[Waiting, ...]:
+        """The calls that wait for a person, the oldest first, which has the lowest number."""
+        return tuple(waiting for _, waiting in self._waiting.values())
 
     def close(self, because: str) -> list[VerdictRecord]:
         """Refuse every ask from now on; the first reason stays.
@@ -55,7 +56,7 @@ class Gate:
         Returns the verdicts on the calls that waited: a stop is an answer to them.
         """
         self._closed_because = self._closed_because or because
-        asks = [*self._waiting.values()]
+        asks = [ask for ask, _ in self._waiting.values()]
         self._waiting.clear()
         return [_verdict(ask, self._closed_because) for ask in asks]
 
@@ -80,17 +81,19 @@ class Gate:
                 if len(self._waiting) >= MAX_WAITING:
                     return _verdict(ask, f"{MAX_WAITING} calls wait for approval already")
                 self._take(ask)
-                self._waiting[ask.call] = ask
-                return Waiting(call=ask.call, kind=ask.kind, name=ask.name, rule=pattern)
+                self._numbered += 1
+                waiting = Waiting(ask.call, ask.kind, ask.name, pattern, self._numbered)
+                self._waiting[ask.call] = ask, waiting
+                return waiting
         self._take(ask)
         self._open_calls.add(ask.call)
         return _verdict(ask)
 
     def decide(self, call: str, actor: Actor, *, why: str | None) -> VerdictRecord | None:
         """A person's verdict on a call that waits: granted if *why* is None; None: none waits."""
-        ask = self._waiting.pop(call, None)
-        if ask is None:
+        if call not in self._waiting:
             return None
+        ask, _ = self._waiting.pop(call)
         if why is None:
             self._open_calls.add(call)
         else:

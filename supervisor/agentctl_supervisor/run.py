@@ -23,6 +23,7 @@ from agentctl_protocol.records import (
     Started,
     Stop,
     VerdictRecord,
+    Waiting,
 )
 from agentctl_protocol.report import Actor, Processes, Report, Survivor
 from agentctl_protocol.spawning import Contained, Exited, ProcessIdentity, Refused, Running, Status
@@ -379,6 +380,11 @@ class Run:
         )
 
     # --- what the agent does -----------------------------------------------
+
+    @property
+    def waiting_calls(self) -> tuple[Waiting, ...]:
+        """The calls that wait for a person, the oldest first."""
+        return self._conversation.gate.waiting
 
     def decide_call(self, call: str, actor: Actor, *, why: str | None) -> VerdictRecord | None:
         """A person's verdict on a call that waits: see `Conversation.decide`."""

@@ -4,7 +4,7 @@
 ``borrowed_connection`` decides on its own call over a connection that a dead process made.
 As programs: ``own_verdict`` sends itself a verdict; ``flood N`` asks for N calls and waits for
 none; ``same_id`` asks again by the id that waits; ``after_the_result`` asks when it has said its
-result; ``call_named ID`` asks by an id of its choice.
+result; ``call_named ID...`` asks by ids of its choice; ``buried`` hides a call among many.
 """
 
 import contextlib
@@ -122,10 +122,19 @@ def after_the_result() -> None:
 
 
 def call_named() -> None:
-    """The call's id is given, and may be anything."""
+    """The ids of its calls are given, and may be anything."""
     sock, channel = _channel()
-    sock.sendall(_asks(channel, sys.argv[2]))
-    print(_verdicts(sock, 1), flush=True)
+    sock.sendall(_asks(channel, *sys.argv[2:]))
+    print(_verdicts(sock, len(sys.argv) - 2), flush=True)
+
+
+def buried() -> None:
+    """One call among 255 that are all alike."""
+    sock, channel = _channel()
+    sock.sendall(_asks(channel, *(str(n) for n in range(100)), name="look"))
+    sock.sendall(_asks(channel, "the one", name="delete"))
+    sock.sendall(_asks(channel, *(str(n) for n in range(100, 255)), name="look"))
+    print(len(_verdicts(sock, 256)), flush=True)
 
 
 def _discard(sock: socket.socket) -> None:

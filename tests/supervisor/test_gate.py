@@ -177,15 +177,15 @@ def test_a_pattern_made_to_be_slow_is_not() -> None:
 
 def waiting_gate(*names: str) -> Gate:
     gate = Gate(CallRules(calls=3, approve=["shell:*"]))
-    for name in names:
-        assert gate.judge(ask(name)) == Waiting(name, "tool", "shell", "shell:*")
+    for number, name in enumerate(names, 1):
+        assert gate.judge(ask(name)) == Waiting(name, "tool", "shell", "shell:*", number)
     return gate
 
 
 def test_a_call_that_needs_approval_waits_and_is_granted_by_a_person() -> None:
     """The grant is a verdict like any other, and says who gave it."""
     gate = waiting_gate("c1")
-    assert gate.waiting == ("c1",)
+    assert [waiting.call for waiting in gate.waiting] == ["c1"]
     assert not gate.finish("c1")  # it does not run yet
     given = gate.decide("c1", ANN, why=None)
     assert given is not None
@@ -235,6 +235,15 @@ def test_a_stop_answers_the_calls_that_wait() -> None:
     ]
     assert gate.decide("c1", ANN, why=None) is None
     assert gate.close("again") == []
+
+
+def test_a_number_means_one_call_for_ever() -> None:
+    """Numbers are ours and go on where calls were decided: nobody decides on another's."""
+    gate = waiting_gate("7", "2")
+    gate.decide("2", ANN, why=None)
+    gate.decide("7", ANN, why="no")
+    gate.judge(ask("1"))
+    assert [(waiting.number, waiting.call) for waiting in gate.waiting] == [(3, "1")]
 
 
 def test_a_waiting_id_cannot_be_asked_for_again() -> None:

@@ -147,7 +147,10 @@ async def test_the_commands_approve_and_deny(home: AgentctlHome, supervisor: Sup
         while run.report.state is not State.WAITING:
             await trio.lowlevel.checkpoint()
     denied = await trio.to_thread.run_sync(lambda: home.run("deny", "asker", "--reason", "no"))
-    assert denied.out.endswith("shell refused\n")
+    assert denied.out.splitlines() == [
+        'asker: 2: shell {"cmd":"ls"} (rule shell)',
+        "asker: 1 call refused",
+    ]
     assert (await run.wait()).value == ["ok", "no"]
     late = await trio.to_thread.run_sync(lambda: home.run("approve", "asker"))
     assert late.code == 1

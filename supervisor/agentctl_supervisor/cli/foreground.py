@@ -17,16 +17,23 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import NIL
 from agentctl_protocol.vocabulary import Reason, Result
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.call_rules import text_of
-from agentctl_supervisor.cli import fresh_workspace, standard_io, terminal, workspace_words
+from agentctl_supervisor.cli import (
+    fresh_workspace,
+    standard_io,
+    terminal,
+    waiting_calls,
+    workspace_words,
+)
 from agentctl_supervisor.cli.live_view import LiveView
 from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.stop_signals import STOP_SIGNALS, release
-from agentctl_supervisor.cli.wording import called, cut_short, decide_by, summary, wanted_network
+from agentctl_supervisor.cli.wording import called, summary, wanted_network
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.json_text import json_line, json_page
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.spawner_start import StartedSpawner
+from agentctl_supervisor.store.call_history import open_or_note
+from agentctl_supervisor.store.reconcile import MAX_WAITING_ARGS
 
 _COLOURS: Final = {
     Result.SUCCEEDED: "green",
@@ -183,13 +190,12 @@ async def _tell_waiting(live: Run, output: standard_io.Output) -> None:
                 # The record of the ask comes right before.
                 # None, too, where the log had no more room for what the agent says.
                 args = asked.args if asked.call == waiting.call else NIL
-                text = "" if args == NIL else text_of(args) or "(too long to be shown)"
+                value = open_or_note(args if len(args) <= MAX_WAITING_ARGS else None, "", [])
                 shown = terminal.plain(
-                    f"{waiting.name} {cut_short(text, _SHOWN_ARGUMENTS)}"
-                ).strip()
-                await output.say(
-                    f"agentctl: waits for approval: {shown}\n  {decide_by(name, waiting.call)}"
+                    waiting_calls.told(waiting.name, value, longest=_SHOWN_ARGUMENTS)
                 )
+                decide_by = waiting_calls.decide_by(name, waiting.number, waiting.call)
+                await output.say(f"agentctl: waits for approval: {shown}\n  {decide_by}")
 
 
 async def _give_way(output: standard_io.Output) -> None:

@@ -9,14 +9,12 @@ from typing import Final
 from agentctl_protocol.records import Output
 from agentctl_protocol.report import Call, Report
 from agentctl_protocol.vocabulary import Result
-from agentctl_supervisor.cli import workspace_words
+from agentctl_supervisor.cli import waiting_calls, workspace_words
 from agentctl_supervisor.cli.terminal import clip, line_width, out, out_json, plain, width
 from agentctl_supervisor.cli.wording import (
     RUNG_WORDS,
     by_whom,
     called,
-    cut_short,
-    decide_by,
     gone,
     outcome,
     show_limit,
@@ -34,7 +32,6 @@ _LABEL_COLUMNS: Final = 11
 _LAST_LINES: Final = 10
 _LAST_BYTES: Final = 1 << 16
 _CALLS: Final = 8
-_SHOWN_ARGUMENTS: Final = 400
 
 
 def run(options: argparse.Namespace) -> int:
@@ -162,16 +159,11 @@ def _calls(calls: Sequence[Call]) -> Iterator[tuple[str, str]]:
 
 def _waiting(report: Report) -> Iterator[tuple[str, str]]:
     """What a person has to decide on, and how."""
-    for call in report.waiting[:_CALLS]:
-        text = call.args if isinstance(call.args, str) else json_line(call.args)
-        what = call.name
-        if call.args is not None:
-            what += f" {cut_short(text, _SHOWN_ARGUMENTS)}"
-        yield "WAITING", f"{call.id}: {what} (rule {call.rule})"
-    if len(report.waiting) > _CALLS:
-        yield "WAITING", f"{len(report.waiting) - _CALLS} more"
+    for line in waiting_calls.lines(report.waiting):
+        yield "WAITING", line
     if report.waiting:
-        yield "", decide_by(called(report), report.waiting[0].id)
+        first = report.waiting[0]
+        yield "", waiting_calls.decide_by(called(report), first.number, first.id)
 
 
 def _origin(report: Report, key: str) -> str:

@@ -3,7 +3,6 @@
 import re
 import signal as signals
 from datetime import datetime
-from shlex import quote
 from typing import Final
 
 from agentctl_protocol.report import Limit, Processes, Report
@@ -26,7 +25,6 @@ _NO_NETWORK: Final = re.compile(
     r"|\b(ENOTFOUND|EAI_AGAIN|ENETUNREACH|ECONNREFUSED|getaddrinfo)\b"
 )
 """How curl, git, Python, Node, Go and the C library say it."""
-_HARMLESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*", re.ASCII)
 _PLAIN: Final = frozenset({Result.SUCCEEDED, Result.STOPPED})
 _SAID: Final = frozenset({Reason.EXIT, Reason.SIGNAL})
 _LIMIT_WORDS: Final = {Reason.CPU: "CPU time limit", Reason.PIDS: "process limit"}
@@ -35,15 +33,6 @@ _LIMIT_WORDS: Final = {Reason.CPU: "CPU time limit", Reason.PIDS: "process limit
 def called(report: Report | Summary) -> str:
     """What a person calls the run: its name, else its id."""
     return plain(report.name or report.id)
-
-
-def decide_by(name: str, call: str) -> str:
-    """The commands that decide on a waiting call, as a person may copy them into a shell.
-
-    The call's id is the agent's: it may look like an option, or like another command.
-    """
-    operands = f"{name} {call}" if _HARMLESS.fullmatch(call) else f"-- {name} {quote(plain(call))}"
-    return f"agentctl approve {operands}    or: agentctl deny {operands}"
 
 
 def cut_short(text: str, most: int) -> str:

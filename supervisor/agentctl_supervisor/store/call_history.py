@@ -29,7 +29,8 @@ MAX_CUT: Final = 8
 SAMPLE: Final = 4096
 """Characters of a text that are kept of one whose rest is only counted."""
 
-_OMITTED: Final = "(omitted; it is in the log)"
+OMITTED: Final = "(omitted; it is in the log)"
+"""In place of a value that is too long for a report."""
 
 CallOutcome: TypeAlias = Literal["ok", "error", "cancelled"]
 
@@ -251,7 +252,7 @@ def _shown(call: _Granted, notes: list[str], *, interrupted: bool) -> Call:
 def open_or_note(raw: msgspec.Raw | None, what: str, notes: list[str]) -> Any:
     """The value of *raw*, from a child; if there is none in it, None and a sentence in *notes*."""
     if raw is None:
-        return _OMITTED
+        return OMITTED
     try:
         return open_value(raw, what)
     except PeerProtocolError as error:

@@ -6,7 +6,7 @@ can be replayed at any time, and a record that it has seen already changes nothi
 Its memory does not grow with the log.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, overload
 
@@ -169,11 +169,6 @@ class Fold:
         """Ids of the granted calls that have not finished."""
         return self._calls.open
 
-    @property
-    def waiting_calls(self) -> Mapping[str, Waiting]:
-        """The asks that wait for a person, by id, the oldest first."""
-        return self._waiting
-
     def cut_calls(self, *, over: bool) -> list[CutCall]:
         """Model calls that were cut short and not estimated yet; *over*: the open ones too."""
         return self._calls.cut_calls(over=over)
@@ -257,6 +252,7 @@ class Fold:
                     open_or_note(
                         self._waiting_args[call.call], f"arguments of call {call.call}", notes
                     ),
+                    call.number,
                 )
                 for call in (() if over else self._waiting.values())
             ),
