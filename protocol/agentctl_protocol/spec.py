@@ -10,7 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
+from agentctl_protocol.call_names import oddity
 from agentctl_protocol.shell_words import shell_words
+from agentctl_protocol.visible_text import is_visible
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 
 DEFAULT_GRACE_S: Final = 5.0
@@ -20,6 +22,9 @@ DEFAULT_CAPTURE_BYTES: Final = 1 << 20
 MAX_INPUT_BYTES: Final = 1 << 19
 MAX_PATTERN: Final = 256
 MAX_PATH: Final = 4096
+
+KINDS: Final = ("tool", "model")
+"""Kinds of calls, which a pattern may begin with (``model:gpt-*``)."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _RUN_ID: Final = re.compile(r"r-[a-z2-7]{8}")
@@ -60,8 +65,9 @@ class RunSpec(
         calls, tokens: budgets of the run's model and tool calls, and of what they use;
             an ask past one is refused and ends the run.  calls_of: budgets of calls by
             pattern (``{"shell": 3}``); an ask past one is refused.
-        allow, deny, approve: tool calls that alone may be made, that may not, and that
-            wait for a person; patterns ``NAME`` or ``NAME:ARGUMENTS`` with ``*``.
+        allow, deny, approve: calls that alone may be made, that may not, and that wait for
+            a person; patterns ``NAME`` or ``NAME:ARGUMENTS`` with ``*``, for tools and models
+            unless they begin with ``tool:`` or ``model:``.
         stop_when: the termination condition that ends the run, as text or as JSON.
         origins: where settings came from (``{"sandbox": "agentctl.toml"}``), for people.
         time_s: hard wall-clock limit in seconds; None is none.
@@ -220,9 +226,18 @@ def check_pattern(pattern: str) -> None:
     Raises:
         SpecError: it names no call, or is too long.
     """
-    if not pattern.partition(":")[0] or len(pattern) > MAX_PATTERN or not pattern.isprintable():
-        shown = pattern if len(pattern) <= 40 else pattern[:40] + "..."
-        raise SpecError(f"not a pattern of calls: {shown!r}", "NAME or NAME:ARGUMENTS, with *")
+    shown = pattern if len(pattern) <= 40 else pattern[:40] + "..."
+    kind, _, rest = pattern.partition(":")
+    body = rest if kind in KINDS and rest else pattern
+    name = body.partition(":")[0]
+    if not name or len(pattern) > MAX_PATTERN or not is_visible(pattern):
+        raise SpecError(
+            f"not a pattern of calls: {shown!a}",
+            "NAME or NAME:ARGUMENTS, with *; tool:NAME or model:NAME for one kind",
+        )
+    # A star may stand for anything, so it is in nobody's way here.
+    if odd := oddity(name.replace("*", "x").replace("?", "x")):
+        raise SpecError(f"the pattern {shown!a} is met by no call: {odd}", "type the name anew")
 
 
 def check_name(name: str) -> str:

@@ -13,7 +13,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from agentctl_supervisor.json_text import is_visible, json_page
+from agentctl_protocol.visible_text import is_visible
+from agentctl_supervisor.json_text import json_page
 from agentctl_supervisor.listing import current_report
 from agentctl_supervisor.store.log_reader import segment_name
 from agentctl_supervisor.store.run_directory import RunDirectory

@@ -12,6 +12,7 @@ import os
 import pwd
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -166,12 +167,9 @@ class ControlServer:
             return _NO_SUCH_RUN
         actor = Actor(kind="uid", id=_user(uid))
         why = None if request.granted else request.why or "refused by a person"
-        # In one go: no call can begin to wait meanwhile.  A grant may end the run, which then
-        # has refused those behind it.
-        meant = [waiting for waiting in run.waiting_calls if _is_meant(waiting, request)]
-        if not meant:
+        given = run.decide_calls(partial(_is_meant, request), actor, why=why)
+        if not given:
             return Failed(f"no call {request.number or repr(request.call[:80])} waits for approval")
-        given = [run.decide_call(waiting.call, actor, why=why) for waiting in meant]
         wanted = "granted" if request.granted else "refused"
         done = [verdict for verdict in given if verdict is not None and verdict.verdict == wanted]
         if not done:
@@ -179,7 +177,7 @@ class ControlServer:
         if not request.up_to:
             return Accepted(f"{done[0].name} {wanted}")
         told = f"{len(done)} {'call' if len(done) == 1 else 'calls'} {wanted}"
-        late = len(meant) - len(done)
+        late = len(given) - len(done)
         return Accepted(f"{told}; {late} too late, since the run ends" if late else told)
 
     async def _stop(
@@ -210,7 +208,7 @@ class ControlServer:
         await _send(stream, Done(report))
 
 
-def _is_meant(waiting: Waiting, request: VerdictRequest) -> bool:
+def _is_meant(request: VerdictRequest, waiting: Waiting) -> bool:
     if request.up_to:
         return waiting.number <= request.up_to
     if request.number:

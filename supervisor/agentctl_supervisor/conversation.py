@@ -111,13 +111,20 @@ class Conversation:
         for verdict in self.gate.close(because):
             self._answer(verdict)
 
-    def decide(self, call: str, actor: Actor, *, why: str | None) -> VerdictRecord | None:
-        """A person's verdict on a call that waits, *why* it is refused or None to grant it.
+    def decide(
+        self, is_meant: Callable[[Waiting], bool], actor: Actor, *, why: str | None
+    ) -> list[VerdictRecord | None]:
+        """A person's verdict on the calls that wait and are meant.
 
-        Returns what was answered: a grant may come too late.  None: no such call waits.
+        *why* they are refused, or None to grant them.  In one go: no call can begin to wait
+        meanwhile.  Returns what was answered to each: a grant may come too late.  None: an
+        earlier one ended the run, which has refused this one.
         """
-        verdict = self.gate.decide(call, actor, why=why)
-        return None if verdict is None else self._answer(verdict)
+        answered: list[VerdictRecord | None] = []
+        for waiting in filter(is_meant, self.gate.waiting):
+            verdict = self.gate.decide(waiting.call, actor, why=why)
+            answered.append(None if verdict is None else self._answer(verdict))
+        return answered
 
     def acknowledge(self, events: int) -> None:
         """Tell the agent that so many of its events are on the disk."""

@@ -12,19 +12,10 @@ from typing import Final
 
 import msgspec
 
+from agentctl_protocol.visible_text import is_visible
 from agentctl_supervisor.store.json_file import encode_json
 
-_IGNORED: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
-"""Default_Ignorable_Code_Point (Unicode, DerivedCoreProperties.txt) among those that Python calls
-printable: they take no room, and can carry any message."""
 _BEYOND_ASCII: Final = re.compile("[^ -~]")
-
-
-def is_visible(text: str) -> bool:
-    """Whether each character of *text* is one that its reader sees."""
-    return text.isprintable() and (text.isascii() or _IGNORED.search(text) is None)
 
 
 def json_line(value: object) -> str:

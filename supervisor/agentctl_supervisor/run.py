@@ -381,14 +381,11 @@ class Run:
 
     # --- what the agent does -----------------------------------------------
 
-    @property
-    def waiting_calls(self) -> tuple[Waiting, ...]:
-        """The calls that wait for a person, the oldest first."""
-        return self._conversation.gate.waiting
-
-    def decide_call(self, call: str, actor: Actor, *, why: str | None) -> VerdictRecord | None:
-        """A person's verdict on a call that waits: see `Conversation.decide`."""
-        return self._conversation.decide(call, actor, why=why)
+    def decide_calls(
+        self, is_meant: Callable[[Waiting], bool], actor: Actor, *, why: str | None
+    ) -> list[VerdictRecord | None]:
+        """A person's verdict on calls that wait: see `Conversation.decide`."""
+        return self._conversation.decide(is_meant, actor, why=why)
 
     def _asked(self) -> None:
         if self._tree_ended.is_set():  # it was read after its end, and ignores nobody

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from agentctl_protocol.report import WaitingCall
 from agentctl_protocol.shell_words import shell_word
+from agentctl_protocol.visible_text import is_visible
 from agentctl_supervisor.cli.wording import cut_short
-from agentctl_supervisor.json_text import is_visible, json_line
+from agentctl_supervisor.json_text import json_line
 from agentctl_supervisor.store.call_history import OMITTED
 
 _LONGEST_ARGUMENTS: Final = 400
