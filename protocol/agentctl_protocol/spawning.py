@@ -83,9 +83,14 @@ class Scratch(_Packet, frozen=True, tag="scratch"):
 
 
 class Cover(_Packet, frozen=True, tag="cover"):
-    """An empty read-only directory, or an empty file, over what is there."""
+    """An empty read-only directory, or an empty file, over what is there.
+
+    ``optional``: over something that comes and goes, as a socket does; it is out of reach
+    wherever it is moved to, and left out if it is not there.
+    """
 
     path: bytes
+    optional: bool = False
 
 
 class Text(_Packet, frozen=True, tag="text"):

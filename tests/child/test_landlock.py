@@ -422,6 +422,7 @@ def test_no_version_is_asked_for_what_it_does_not_know(abi: int, network: Networ
     assert handled == (files, tcp, 3 if abi >= 6 else 0)
     assert all(mask & ~files == 0 for mask in given)
     assert given.readable == 0b1101
+    assert given.sockets == files & 1 << 16
     assert given.writable & (1 << 6 | 1 << 11 | 1 << 15 | 1 << 16) == 0
     assert landlock_rights.of_files(0x1_FFFF) == 0b1_1100_0000_0000_0111
     assert landlock_rights.of_files(files) & ~files == 0

@@ -242,6 +242,57 @@ def test_there_is_no_network_but_by_name(caller: Sandboxed) -> None:
     assert caller.run("show", "x", "-o", "json").json()["network"] == "host"
 
 
+def test_services_in_the_workspace_are_out_of_reach_but_by_name(caller: Sandboxed) -> None:
+    """As ``--explain`` says; a socket of the run's own works, and what it left is no obstacle."""
+    caller.make("workspace/run")
+    script = (
+        "import os, socket\n"
+        "def reach(path):\n"
+        "    with socket.socket(socket.AF_UNIX) as made:\n"
+        "        try: made.connect(path)\n"
+        "        except OSError as error: return type(error).__name__\n"
+        "        return 'reached'\n"
+        "print(reach('service'), reach('run/service'))\n"
+        "os.rename('run', 'moved')\n"
+        "print(reach('moved/service'))\n"
+        "os.rename('moved', 'run')\n"
+        "if os.path.exists('own'): os.unlink('own')\n"
+        "own = socket.socket(socket.AF_UNIX)\n"
+        "own.bind('own')\n"
+        "own.listen()\n"
+        "print(reach('own'))\n"
+    )
+    python = ("--", "python3", "-c", script)
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+        for service, name in ((one, "service"), (other, "run/service")):
+            service.bind(str(caller.workspace / name))
+            service.listen()
+            os.chown(caller.workspace / name, caller.uid, caller.uid)
+        explained = caller.run("run", "--sandbox", "strict", "--explain", "--", "true").out
+        assert "sockets of services" in explained
+        done = caller.run("run", "--sandbox", "strict", *python)
+        assert done.out.split() == [*["PermissionError"] * 3, "reached"]
+        done = caller.run("run", "--sandbox", "strict", "--rw", "service", *python)
+        assert done.out.split() == ["reached", *["PermissionError"] * 2, "reached"]
+        done = caller.run("run", "--sandbox", "strict", "--net", "host", *python)
+        assert done.out.split() == ["reached"] * 4
+
+
+def test_a_socket_elsewhere_is_given_by_name(caller: Sandboxed) -> None:
+    """As that of an agent that signs, whoever it belongs to: the caller may connect."""
+    above = caller.make("services", mode=0o700)
+    connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('in')"
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(above / "agent"))
+        service.listen()
+        os.chmod(above / "agent", 0o600)
+        os.chown(above / "agent", caller.uid, caller.uid)
+        python = ("--", "python3", "-c", connect, str(above / "agent"))
+        done = caller.run("run", "--sandbox", "strict", "--rw", "../services/agent", *python)
+        assert (done.out, done.code) == ("in\n", 0)
+        assert caller.run("run", "--sandbox", "strict", *python).out == ""
+
+
 def test_a_run_plants_no_link_for_the_next_one(caller: Sandboxed) -> None:
     """In the place of a script, of a directory that will be named, of an installation."""
     caller.make("secret/bin/tool", "echo word", mode=0o755)
@@ -294,7 +345,7 @@ def test_a_workspace_elsewhere(caller: Sandboxed) -> None:
         (["--rw", ".."], "is too much"),
         (["--rw", "../state/runs"], "is where agentctl keeps its state"),
         (["--ro", "/dev/null"], "the run has a /dev of its own"),
-        (["--ro", "socket"], "neither a file nor a directory"),
+        (["--ro", "socket"], "is a socket"),
         (["--ro", "fifo"], "neither a file nor a directory"),
         (["--ro", "."], "is to be writable and read-only at once"),
         (["--rw", "file", "--ro", "file"], "is to be writable and read-only at once"),

@@ -16,7 +16,7 @@ import functools
 import os
 import stat
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from agentctl_child.sandbox import beneath, landlock_rights, syscalls
@@ -57,7 +57,7 @@ def covers(right: str) -> bool:
 
 def restrict(
     readable: Iterable[bytes] | None,
-    writable: Iterable[bytes],
+    writable: Sequence[bytes],
     *,
     network: Network,
     devices: Iterable[bytes] = (),
@@ -89,6 +89,8 @@ def restrict(
             (readable or (), given.readable),
             (writable, given.writable),
             (devices, given.devices),
+            # One that is given by its own path is there to be used.
+            (filter(_is_socket, writable) if given.sockets else (), given.sockets),
         ):
             for path in paths:
                 _allow(ruleset, path, rights & handled.files, may_be_missing=path in optional)
@@ -169,6 +171,13 @@ def _create(handled: Handled, version: int) -> int:
 
 def _enter(ruleset: int) -> None:
     syscalls.syscall("landlock_restrict_self", syscalls.LANDLOCK_RESTRICT_SELF, ruleset, 0)
+
+
+def _is_socket(path: bytes) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _allow(ruleset: int, path: bytes, rights: int, *, may_be_missing: bool) -> None:

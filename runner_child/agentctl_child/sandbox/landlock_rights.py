@@ -57,6 +57,7 @@ _WRITABLE: Final = (
 )
 #: Truncation too: each descriptor is given or denied it when it is opened, however that is.
 _OF_READING: Final = (*_READABLE, "truncate")
+_SOCKETS: Final = ("resolve_unix",)
 _DEVICES: Final = ("read_file", "read_dir", "write_file", "truncate", "ioctl_dev")
 
 
@@ -74,6 +75,7 @@ class Grants(NamedTuple):
     readable: int
     writable: int
     devices: int
+    sockets: int
 
 
 def handled(abi: int, network: Network, *, reading: bool = True) -> Handled:
@@ -90,8 +92,13 @@ def handled(abi: int, network: Network, *, reading: bool = True) -> Handled:
 
 
 def grants(abi: int) -> Grants:
-    """What a readable, a writable and a device's path is given."""
-    return Grants(_mask(_READABLE, abi), _mask(_WRITABLE, abi), _mask(_DEVICES, abi))
+    """What a readable, a writable, a device's and a socket's path is given."""
+    return Grants(
+        _mask(_READABLE, abi),
+        _mask(_WRITABLE, abi),
+        _mask(_DEVICES, abi),
+        _mask(_SOCKETS, abi),
+    )
 
 
 def of_files(mask: int) -> int:

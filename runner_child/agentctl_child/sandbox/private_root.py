@@ -18,6 +18,7 @@ from agentctl_child.sandbox.mountinfo import mounts
 from agentctl_child.sandbox.mountpoints import Land, Mountpoints
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
 
+_GONE: Final = (FileNotFoundError, NotADirectoryError)
 #: By which `layers` knows it again in /proc/self/mountinfo.
 SOURCE: Final = b"agentctl"
 SHARED_MEMORY: Final = b"/dev/shm"
@@ -212,7 +213,8 @@ class PrivateRoot:
                 case Scratch():
                     self._scratch(part)
                 case Cover():
-                    self._cover(part)
+                    with contextlib.suppress(*(_GONE if part.optional else ())):
+                        self._cover(part)
                 case Text():
                     self._text(part)
                 case Link():

@@ -15,6 +15,7 @@ from agentctl_supervisor.policy import (
     program,
     protected,
     shared_view,
+    sockets,
     system_view,
 )
 from agentctl_supervisor.policy.caller import caller
@@ -195,6 +196,7 @@ class _Confined:
         self._gathered.put_all(self._ours)
         self._keep_imports()
         self._keep_other_names()
+        self._cover_sockets()
         if self._level is Sandbox.STRICT:
             self._own_parts()
             view = private_root(self._gathered)
@@ -288,7 +290,7 @@ class _Confined:
             others = self._names.of(real)
             refuse_broad(real, option, self._places, (*others, *self._names.held_in(real)))
             if not is_directory and not os.path.isfile(real):
-                raise SpecError(f"{option} {shown} is neither a file nor a directory")
+                self._see_that_it_is_usable(option, real, shown, writable=writable)
             there = self._gathered.pieces.get(real)
             if there is not None and there.writable != writable and there.rank >= Rank.WORKSPACE:
                 raise SpecError(
@@ -306,6 +308,42 @@ class _Confined:
                     f"{option} {shown} cannot be written to", f"ls -ld {shell_word(full)}"
                 )
             self._gathered.show(full, option, Rank.NAMED, writable=writable, mapped=True)
+
+    def _see_that_it_is_usable(self, option: str, real: str, shown: str, *, writable: bool) -> None:
+        """Raises SpecError: *real* is no socket, or one that could not be used or kept from use."""
+        if not sockets.is_socket(real):
+            raise SpecError(
+                f"{option} {shown} is neither a file nor a directory nor a socket",
+                "a run has devices of its own; name a file",
+            )
+        if not writable:
+            raise SpecError(
+                f"{option} {shown} is a socket, and nobody only reads one: whoever sees it can"
+                " have its service act",
+                f"if that is meant: --rw {shell_word(real)}",
+            )
+        if self._level is Sandbox.STANDARD:
+            raise SpecError(
+                f"{option} {shown} is a socket, and at standard a run has none but its own pairs",
+                "--sandbox strict",
+            )
+
+    def _cover_sockets(self) -> None:
+        """A run without a network reaches no service by its socket, but those that it is given."""
+        if self._level is not Sandbox.STRICT or self._network is Network.HOST:
+            return
+        pieces = self._gathered.pieces
+        binds = {path: piece for path, piece in pieces.items() if isinstance(piece.part, Bind)}
+        given = [
+            path
+            for path, piece in binds.items()
+            if piece.rank in (Rank.WORKSPACE, Rank.NAMED)
+            and not (self._workspace.private and path == self._workspace.path)
+        ]
+        for path in sockets.found(given, binds):
+            if path not in pieces:
+                cover = Cover(os.fsencode(path), optional=True)
+                self._gathered.put(Piece(cover, sockets.WHY, Rank.COVERED))
 
     def _keep_imports(self) -> None:
         """What decides about our imports stays as it is, wherever a run may write around it."""

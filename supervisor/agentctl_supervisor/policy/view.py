@@ -206,6 +206,8 @@ def _in(piece: Piece, outer: Part | None) -> Piece | None:
             bind = _as_in(piece, outer)
             same = piece.writable == outer.writable and bind.part == _mapped_as(outer, bind.part)
             return None if same else bind
+        case (Cover(optional=True), Bind()):
+            return piece
         case ((Cover() | Scratch()), Bind()) if not os.path.isdir(piece.path):
             return None
         case Cover(), (None | Scratch() | Cover()):
@@ -254,6 +256,8 @@ def _with_pins(pieces: list[Piece]) -> list[Piece]:
     for piece, around in _nested(pieces):
         outer = around[-1] if around else None
         if outer is None or not outer.writable or piece.writable:
+            continue
+        if isinstance(piece.part, Cover) and piece.part.optional:
             continue
         assert isinstance(outer.part, Bind)
         parent = os.path.dirname(piece.path)
