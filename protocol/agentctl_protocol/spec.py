@@ -5,11 +5,12 @@ directory, the body of a POST and the argument of `Supervisor.start`.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from agentctl_protocol.os_names import display, to_native, to_text
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 
 DEFAULT_GRACE_S: Final = 5.0
@@ -29,14 +30,17 @@ class SpecError(ValueError):
     """A `RunSpec` that cannot be run as it is written.  ``hint`` says what to do instead."""
 
     def __init__(self, text: str, hint: str = "") -> None:
-        super().__init__(text)
-        self.hint = hint
+        super().__init__(display(text))
+        self.hint = display(hint)
 
 
 class RunSpec(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
     """What to run, and how.  Exactly one of ``argv`` and ``target`` is given.
+
+    Arguments, paths and variables are native names in the sense of `os_names`; `stored`
+    and `written` give them as text, and `opened` takes that back.
 
     Fields:
         argv: a program and its arguments; found on ``PATH`` unless it has a slash.
@@ -113,8 +117,35 @@ class RunSpec(
     def stored(self) -> "RunSpec":
         """The form that may be written to disk: names instead of the environment's values."""
         if self.env is None:
-            return self
-        return msgspec.structs.replace(self, env=None, env_names=tuple(sorted(self.env)))
+            return self.written()
+        names = tuple(sorted(self.env))
+        return msgspec.structs.replace(self, env=None, env_names=names).written()
+
+    def written(self) -> "RunSpec":
+        """The form that can be sent: its names as text (`os_names`)."""
+        origins = {key: display(origin) for key, origin in self.origins.items()}
+        return msgspec.structs.replace(self._with_names(to_text), origins=origins)
+
+    def opened(self) -> "RunSpec":
+        """What `written` was made of.
+
+        Raises:
+            ValueError: a text in it stands for no name.
+        """
+        return self._with_names(to_native)
+
+    def _with_names(self, form: Callable[[str], str]) -> "RunSpec":
+        changed: dict[str, Any] = {}
+        for field in ("target", "python", "cwd", "workspace"):
+            if (one := getattr(self, field)) is not None:
+                changed[field] = form(one)
+        for field in ("ro", "rw", "unprotect", "env_names"):
+            changed[field] = tuple(map(form, getattr(self, field)))
+        if self.argv is not None:
+            changed["argv"] = list(map(form, self.argv))
+        if self.env is not None:
+            changed["env"] = {form(key): form(value) for key, value in self.env.items()}
+        return msgspec.structs.replace(self, **changed)
 
     def checked(self) -> "RunSpec":
         """Itself.
@@ -147,6 +178,10 @@ class RunSpec(
         for key, value in (self.env or {}).items():
             if not key or "=" in key or "\0" in key or "\0" in value:
                 raise SpecError(f"not an environment variable: {key!r}"[:200])
+        try:
+            self._with_names(to_text)
+        except UnicodeEncodeError:  # whose text may be a secret of the environment
+            raise SpecError("an argument, a path or a variable cannot be encoded") from None
 
     def _check_sandbox(self) -> None:
         for option in ("ro", "rw", "unprotect"):

@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from agentctl_protocol.os_names import display
 from agentctl_supervisor.listing import current_report
 from agentctl_supervisor.store.log_reader import segment_name
 from agentctl_supervisor.store.run_directory import RunDirectory
@@ -54,7 +55,7 @@ def write_bundle(directory: RunDirectory, out: BinaryIO) -> Manifest:
             _add(tar, f"{directory.id}/{name}", io.BytesIO(data), len(data))
             files.append(name)
 
-        add("spec.json", msgspec.json.format(msgspec.json.encode(spec)))
+        add("spec.json", msgspec.json.format(msgspec.json.encode(spec.stored())))
         add("report.json", msgspec.json.format(msgspec.json.encode(report)))
         number = 1
         while (path := directory.path / segment_name(number)).exists():
@@ -73,7 +74,7 @@ def write_bundle(directory: RunDirectory, out: BinaryIO) -> Manifest:
                 refused = f"it would be {_place(artifact.path)} as well"
             refused = refused or _add_artifact(tar, directory.id, artifact, roots)
             if refused:
-                left_out.append(f"{artifact.path}: {refused}")
+                left_out.append(f"{display(artifact.path)}: {refused}")
             else:
                 files.append(_place(artifact.path))
         manifest = Manifest(directory.id, files=tuple(files), left_out=tuple(left_out))
@@ -83,7 +84,7 @@ def write_bundle(directory: RunDirectory, out: BinaryIO) -> Manifest:
 
 def _place(path: str) -> str:
     """Where an artifact goes: below ``artifacts/``, whatever the agent called it."""
-    return "artifacts" + os.path.normpath(f"/./{path}")
+    return "artifacts" + os.path.normpath(f"/./{display(path)}")
 
 
 def _add_artifact(

@@ -34,6 +34,7 @@ from agentctl_protocol.control import (
 )
 from agentctl_protocol.errors import UNREADABLE, ProtocolError
 from agentctl_protocol.framing import FrameBuffer, frame
+from agentctl_protocol.os_names import display, to_bytes
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
 from agentctl_supervisor.errors import (
@@ -308,7 +309,7 @@ class _SupervisorLeftError(Exception):
 
 def _sendable(text: str) -> str:
     """*text* as UTF-8 can say it: an argument may hold bytes that are none."""
-    return text.encode("utf-8", "backslashreplace").decode()[:4096]
+    return display(text)[:4096]
 
 
 def answers(path: str) -> bool:
@@ -327,18 +328,20 @@ def converse(
 ) -> Iterator[Reply | None]:
     """The replies to *request*; None for each *silence_s* seconds without one.
 
+    *path*: the supervisor's socket, as its log has it.
+
     Ends when the supervisor hangs up, cannot be reached or says what is no reply.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         # A connect waits, too, when a stuck supervisor's queue of connections is full.
         connection.settimeout(silence_s)
         try:
-            connection.connect(path)
+            connection.connect(to_bytes(path))
             connection.sendall(frame(msgspec.msgpack.encode(request)))
         except TimeoutError:
             yield None
             return
-        except OSError:
+        except (OSError, ValueError):  # the latter: no path at all
             return
         frames = FrameBuffer(MAX_CONTROL_FRAME)
         while True:

@@ -67,7 +67,7 @@ async def _supervise(order: Order, spawner: StartedSpawner, caller: _Caller) -> 
             Supervisor.open(subreaper=True, spawner=spawner, import_path=order.path) as supervisor,
             trio.open_nursery() as nursery,
         ):
-            live = await supervisor.start(order.spec)
+            live = await supervisor.start(order.spec.opened())
 
             async def obey() -> None:
                 async for number in signals:

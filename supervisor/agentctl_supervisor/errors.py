@@ -4,6 +4,7 @@ Two levels and no more.  Each error says whose action can mend it; the command
 line's last line of defence prints ``error:`` and ``hint:`` and leaves with ``exit_code``.
 """
 
+from agentctl_protocol.os_names import display
 from agentctl_protocol.vocabulary import EXIT_NO_SUCH_RUN, EXIT_OWN_FAILURE, EXIT_USAGE
 
 
@@ -16,9 +17,9 @@ class AgentctlError(Exception):
     exit_code: int = EXIT_OWN_FAILURE
 
     def __init__(self, text: str, hint: str = "", excerpt: tuple[str, ...] = ()) -> None:
-        super().__init__(text)
-        self.hint = hint
-        self.excerpt = excerpt
+        super().__init__(display(text))
+        self.hint = display(hint)
+        self.excerpt = tuple(map(display, excerpt))
 
 
 class UsageError(AgentctlError):

@@ -19,6 +19,7 @@ from typing import Final, Self, TypeAlias
 import msgspec
 
 from agentctl_protocol.control import PING_TIMEOUT_S, Step
+from agentctl_protocol.os_names import to_native
 from agentctl_protocol.records import (
     Answered,
     ContainedRecord,
@@ -229,7 +230,7 @@ class Grip:
         if move.root and self._root is not None:
             process_tree.send_signal(self._root, signal.SIGKILL)
         if move.cgroup:
-            _kill_cgroup(self._contained.cgroup)
+            _kill_cgroup(to_native(self._contained.cgroup))
         if move.rung is not Rung.SIGKILL:
             return process_tree.wait_dead(self._keepers(), move.wait_s) and not self._left()
         deadline = time.monotonic() + move.wait_s

@@ -15,6 +15,7 @@ import trio
 
 from agentctl_protocol.control import Step
 from agentctl_protocol.messages import Start
+from agentctl_protocol.os_names import to_text
 from agentctl_protocol.records import (
     ContainedRecord,
     End,
@@ -349,7 +350,7 @@ class Run:
                         root=status.root,
                         containment=status.containment,
                         namespace=status.namespace,
-                        cgroup="" if cgroup is None else str(cgroup.path),
+                        cgroup="" if cgroup is None else to_text(os.fspath(cgroup.path)),
                     )
                 )
             case Running():

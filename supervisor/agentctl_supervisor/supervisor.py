@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import trio
 
+from agentctl_protocol.os_names import to_text
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
 from agentctl_protocol.spawning import Launch, ProcessIdentity
@@ -26,7 +27,7 @@ from agentctl_supervisor.errors import (
     SupervisorGoneError,
 )
 from agentctl_supervisor.keepers import Keepers
-from agentctl_supervisor.launch import launch_of, policy_of, settled, start_of
+from agentctl_supervisor.launch import check_start, launch_of, policy_of, settled, start_of
 from agentctl_supervisor.listing import current_report
 from agentctl_supervisor.output_pump import OnOutput
 from agentctl_supervisor.plumbing import TheirEnds, lay
@@ -211,6 +212,7 @@ class Supervisor:
             if spec.resumes is not None:
                 last, *earlier = self._chain(spec.resumes)
                 start = told_of(start, last, earlier)
+            check_start(start)
             private_directories.make(policy, own_uid)
             try:
                 plumbing, theirs = lay(spec.stdin)
@@ -227,7 +229,7 @@ class Supervisor:
                 Created(
                     supervisor=self._identity,
                     boot_id=boot_id(),
-                    socket=self._control.path,
+                    socket=to_text(self._control.path),
                     uid=os.getuid(),
                     workspace=policy.workspace.told if policy.workspace else "",
                     private_workspace=bool(policy.workspace and policy.workspace.private),

@@ -210,7 +210,7 @@ lines'""",
         *("--name", "x"),
     )
     told = shown(caller)["workspace"]
-    assert set(told["changed"]) == {"./", "\\xff", "a\x1b]0;owned\x07b", "two\nlines"}
+    assert set(told["changed"]) == {"./", "\0ff", "a\x1b]0;owned\x07b", "two\nlines"}
     page = caller.run("show", "x").stdout
     assert b"\x1b]0;" not in page
     assert b"\x07" not in page

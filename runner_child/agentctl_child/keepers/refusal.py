@@ -6,6 +6,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
+from agentctl_protocol.os_names import display
 from agentctl_protocol.spawning import Refused
 from agentctl_protocol.vocabulary import CONFINED, Sandbox
 
@@ -15,6 +16,7 @@ Fault = Literal["not_found", "not_executable", "sandbox", "system"]
 LONGEST_ARGUMENT: Final = 131_072
 NO_NAMESPACE: Final = "no pid namespace for the run: "
 _SHOWN: Final = 200
+_LONGEST: Final = 500
 
 
 class CannotStartError(Exception):
@@ -24,9 +26,9 @@ class CannotStartError(Exception):
     """
 
     def __init__(self, fault: Fault, detail: str, *, hint: str = "") -> None:
-        super().__init__(detail)
+        super().__init__(display(detail))
         self.fault: Fault = fault
-        self.hint = hint
+        self.hint = display(hint)
         self.step = ""
 
     def packet(self) -> Refused:
@@ -44,6 +46,18 @@ def refused_by_system(what: str, error: OSError) -> CannotStartError:
     }
     hint = hints.get(error.errno or 0, "See `agentctl doctor`: it says what is missing here.")
     return CannotStartError("system", f"{what}: {error.strerror}", hint=hint)
+
+
+def why_ended(what: str, error: BaseException) -> Refused:
+    """What is told of a step of ours that raised *error*, whatever it is."""
+    match error:
+        case CannotStartError():
+            return error.packet()
+        case OSError():
+            return refused_by_system(what, error).packet()
+        case _:
+            text = f"{what}: {type(error).__name__}: {error}"
+            return CannotStartError("system", text[:_LONGEST]).packet()
 
 
 def why_no_namespace(error: OSError) -> str:

@@ -9,6 +9,8 @@ import re
 import sys
 from typing import Final, TextIO
 
+from agentctl_protocol.os_names import display
+
 # CSI and OSC/DCS/APC/PM/SOS sequences (ECMA-48), then any other two-byte escape.
 _ESCAPES: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
@@ -20,9 +22,13 @@ _ESCAPES: Final = re.compile(
 
 
 def plain(text: str) -> str:
-    """*text* on one line: without control sequences, ``?`` for what a terminal could act upon."""
+    """*text* on one line: without control sequences, ``?`` for what a terminal could act upon.
+
+    Bytes of names that are not UTF-8 are shown as such.
+    """
     if text.isascii() and text.isprintable():
         return text
+    text = display(text)
     text = _ESCAPES.sub("", text)
     return "".join(
         # Format characters (bidirectional overrides among them) are not printable either.

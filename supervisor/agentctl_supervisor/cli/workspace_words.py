@@ -4,6 +4,7 @@ The names are the agent's: one that could do something to a terminal, or be take
 than one, is shown as Python would write it.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -13,6 +14,8 @@ from agentctl_supervisor.policy.protected import reason
 _NAMES: Final = 5
 _LONGEST: Final = 60
 _AMBIGUOUS: Final = frozenset(" ,'\"\\")
+_ESCAPED: Final = re.compile(r"\\\\|\\x00([89a-f][0-9a-f])")
+"""In a literal: a backslash, or a byte that is not UTF-8 (`os_names`)."""
 _REPOSITORY: Final = "/.git/"
 
 
@@ -52,7 +55,8 @@ def name(path: str) -> str:
     shown = path if len(path) <= _LONGEST else "..." + path[3 - _LONGEST :]
     if shown.isprintable() and not _AMBIGUOUS.intersection(shown):
         return shown
-    return repr(shown)
+    # A backslash of the name's own is two by now, and a byte that is not UTF-8 has one.
+    return _ESCAPED.sub(lambda found: rf"\x{found[1]}" if found[1] else found[0], repr(shown))
 
 
 def names(paths: Sequence[str], word: Callable[[str], str] = name, left_out: int = 0) -> str:

@@ -3,8 +3,9 @@
 import os
 from dataclasses import dataclass
 
+from agentctl_protocol.os_names import to_text
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.policy.links import as_text, cut_short, is_beneath
+from agentctl_supervisor.policy.links import cut_short, is_beneath
 from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.places import Places
 from agentctl_supervisor.policy.reserved import Refusal, Reserved
@@ -26,8 +27,8 @@ class Workspace:
 
     @property
     def told(self) -> str:
-        """Its path for records: what is not UTF-8 is escaped."""
-        return as_text(self.path)
+        """Its path for records."""
+        return to_text(self.path)
 
 
 @dataclass(frozen=True)

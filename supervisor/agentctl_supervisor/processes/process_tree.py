@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from agentctl_protocol.os_names import to_native
 from agentctl_protocol.records import ContainedRecord
 from agentctl_protocol.spawning import RUN_ID_VARIABLE, ProcessIdentity
 from agentctl_protocol.vocabulary import Containment
@@ -94,7 +95,7 @@ def members(contained: ContainedRecord, *, with_init: bool = False) -> list[Proc
     the descendants of the warden; where the run has a cgroup, everything in that too.  Its
     keepers are not of the run: neither the warden nor, unless *with_init*, init.
     """
-    found = set(_in_cgroup(contained.cgroup)) if contained.cgroup else set()
+    found = set(_in_cgroup(to_native(contained.cgroup))) if contained.cgroup else set()
     if contained.containment is Containment.PID_NAMESPACE:
         found |= _in_namespace(contained)
     elif is_alive(contained.warden):

@@ -78,7 +78,12 @@ class RunDirectory:
             raise DamagedRunError(
                 f"{self.path / 'spec'} is missing", "restore the file, or remove the run"
             )
-        return spec
+        try:
+            return spec.opened()
+        except ValueError as error:
+            raise DamagedRunError(
+                f"{self.path / 'spec'} is damaged: {error}", "restore the file, or remove the run"
+            ) from None
 
     def read_report(self) -> Report | None:
         """The report of a run that is over, or None if none has been written.

@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from agentctl_protocol.os_names import display, to_bytes, to_text
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Workspace
 from agentctl_protocol.spec import RunSpec
@@ -22,7 +23,7 @@ from agentctl_supervisor.workspace.clock import Beginning, beginning, is_since, 
 from agentctl_supervisor.workspace.exposure import Names, exposed, names_now
 from agentctl_supervisor.workspace.handing_over import BOUNDS as GIVE_BOUNDS
 from agentctl_supervisor.workspace.handing_over import giving
-from agentctl_supervisor.workspace.roots import as_text, roots_of
+from agentctl_supervisor.workspace.roots import roots_of
 from agentctl_supervisor.workspace.setuid_bits import TakingOff
 
 LOOK_S: Final = 0.5
@@ -87,12 +88,12 @@ class Survey:
         return Workspace(
             path=self._path,
             private=self._private,
-            changed=tuple(as_text(name) for name in sorted(found.changed)),
+            changed=tuple(to_text(name) for name in sorted(found.changed)),
             changed_left_out=found.left_out,
             incomplete="; ".join(found.notes)[:_MAX_NOTES],
             special=tuple(sorted(found.special)),
             open_at_kill=found.open_files,
-            exposed=tuple(as_text(name) for name in found.exposed),
+            exposed=tuple(to_text(name) for name in found.exposed),
         )
 
 
@@ -139,14 +140,15 @@ class _Found:
             for name in walk.changed
         ]
         prefix = b"" if is_workspace else path + b"/"
-        self.special += [f"{kind} {as_text(prefix + name)}" for kind, name in walk.specials]
+        self.special += [f"{kind} {to_text(prefix + name)}" for kind, name in walk.specials]
         self.left_out += walk.left_out
         notes = list(walk.notes)
         if to_owner is not None and to_owner.refused:
             notes.append(f"{to_owner.refused} files could not be given to its owner")
         if bits.refused:
             notes.append(f"{bits.refused} files are setuid and could not be changed")
-        self.notes += notes if is_workspace else [f"{as_text(path)}: {note}" for note in notes]
+        where = "" if is_workspace else f"{_shown(path)}: "
+        self.notes += [where + note for note in notes]
 
     def _left_of(self, bounds: Bounds) -> Bounds:
         """What is left of *bounds* beside what was found: they are for everything together."""
@@ -171,7 +173,11 @@ class _Found:
                 if stat.S_ISREG(found.st_mode):
                     return
                 why = "it is no file any more"
-        self.notes.append(f"{as_text(path)}: {why}")
+        self.notes.append(f"{_shown(path)}: {why}")
+
+
+def _shown(path: bytes) -> str:
+    return display(to_text(path))
 
 
 def _may_be_half(root: int, name: str) -> bool:
@@ -179,7 +185,7 @@ def _may_be_half(root: int, name: str) -> bool:
     if name.startswith("/"):
         return True
     try:
-        handle = open_beneath(root, os.fsencode(name), HANDLE)
+        handle = open_beneath(root, to_bytes(name), HANDLE)
     except OSError:
         return True  # it was there, and where it is now is not known
     try:
