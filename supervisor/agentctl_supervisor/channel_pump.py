@@ -13,6 +13,7 @@ from typing import Final
 import trio
 
 from agentctl_protocol.channel import Channel, IllegalInputError, supervisor_end
+from agentctl_protocol.channel_state import SupervisorState
 from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
 from agentctl_protocol.messages import ChildMessage, SupervisorMessage
 
@@ -50,6 +51,11 @@ class ChannelPump:
     def torn_bytes(self) -> int:
         """Bytes of a last frame that did not arrive whole."""
         return self._channel.pending
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the agent waits for what it is to do."""
+        return self._open and self._channel.supervisor_state is SupervisorState.OPENING
 
     def send(self, *messages: SupervisorMessage) -> bool:
         """Send *messages* in one frame, now or as soon as the agent reads.

@@ -160,6 +160,10 @@ class Conversation:
                 if not self._channel.send(self._start, *also) and also:
                     self._channel.send(self._start)  # a long one: there is no room for two
                     self._channel.send(*also)
+                if self._channel.is_unanswered:
+                    # It would wait for ever.
+                    self._illegal("what it is to do cannot be sent to it")
+                    return
             case CallFinished():
                 self.gate.finish(message.call)
             case Bye():

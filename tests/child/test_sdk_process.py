@@ -416,6 +416,37 @@ def test_interpreter_without_msgspec_says_so_over_the_channel() -> None:
         assert "install agentctl-child" in error.text
 
 
+@pytest.mark.parametrize("module", ["msgspec", "agentctl_child"])
+def test_interpreter_that_cannot_import_what_it_has_says_so(module: str) -> None:
+    """Over the channel that it failed, and on stderr why: for another Python, a broken build."""
+    broken = f"""\
+import sys
+class Broken:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            raise SystemError("built for another one")
+sys.meta_path.insert(0, Broken())
+"""
+    with start_process([sys.executable, "-I", "-c", broken + BOOTSTRAP]) as agent:
+        assert agent.finish() == 1
+        (error,) = agent.of(ErrorMessage)
+        assert error.loading
+        assert "cannot import" in error.text
+        assert agent.process.stderr is not None
+        assert b"built for another one" in agent.process.stderr.read()
+
+
+def test_a_fault_of_ours_before_the_first_line_ends_the_run_with_its_reason(
+    agents: ForkedAgents,
+) -> None:
+    """Here: a path that stands for no name, of which only a broken supervisor tells."""
+    with agents.start("m:main", paths=["\0zz"]) as agent:
+        assert agent.finish() == 70
+        (error,) = agent.of(ErrorMessage)
+        assert (error.kind, error.loading) == ("ValueError", True)
+        assert "not a name" in error.text
+
+
 def test_interpreter_without_our_package_uses_the_one_beside_the_supervisor(
     tmp_path: Path,
 ) -> None:

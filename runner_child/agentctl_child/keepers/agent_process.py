@@ -12,17 +12,15 @@ from agentctl_child.keepers import process_title
 from agentctl_child.keepers.confinement import Confinement
 from agentctl_child.keepers.failpoints import reach
 from agentctl_child.keepers.refusal import (
-    CannotStartError,
-    refused_by_system,
     refused_program,
     refused_working_directory,
+    why_ended,
 )
 from agentctl_child.sandbox import descriptors, prctl, signals
 from agentctl_protocol.spawning import (
     CHANNEL_FD_VARIABLE,
     RUN_ID_VARIABLE,
     Launch,
-    Refused,
     Running,
     pack,
 )
@@ -79,7 +77,7 @@ def become_agent(
             _first_executable(argv, env, lambda path: os.execve(path, argv, env))
         _call(launch, env, report)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it must not return into init
-        _send(report, pack(_explain(error)))
+        _send(report, pack(why_ended("the agent's process", error)))
     os._exit(_NOT_STARTED)
 
 
@@ -125,17 +123,6 @@ def confine(
     except OSError as error:
         raise refused_working_directory(launch.cwd, error) from None
     return layers
-
-
-def _explain(error: BaseException) -> Refused:
-    match error:
-        case CannotStartError():
-            return error.packet()
-        case OSError():
-            return refused_by_system("the agent's process", error).packet()
-        case _:
-            text = f"the agent's process: {type(error).__name__}: {error}"
-            return Refused(fault="system", detail=text[:500])
 
 
 def _command(launch: Launch) -> tuple[bytes, ...]:

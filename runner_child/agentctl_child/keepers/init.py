@@ -30,7 +30,7 @@ from agentctl_child.keepers.enclosure import Enclosure
 from agentctl_child.keepers.failpoints import reach
 from agentctl_child.keepers.layers import unified_cgroup
 from agentctl_child.keepers.reaping import Reaper
-from agentctl_child.keepers.refusal import CannotStartError, refused_by_system
+from agentctl_child.keepers.refusal import why_ended
 from agentctl_child.keepers.sweep import living
 from agentctl_child.sandbox import descriptors, injected_failures, namespaces, prctl, signals
 from agentctl_protocol.spawning import (
@@ -70,10 +70,8 @@ def run_init(task: InitTask) -> NoReturn:
         task.chain.arm()
         injected_failures.arm("init")
         _Init(task).run()
-    except CannotStartError as error:
-        _say(task.words, pack(error.packet()))
-    except OSError as error:
-        _say(task.words, pack(refused_by_system("the run's init", error).packet()))
+    except BaseException as error:  # noqa: BLE001 - whatever it is, somebody is to know of it
+        _say(task.words, pack(why_ended("the run's init", error)))
     finally:
         os._exit(1)
 

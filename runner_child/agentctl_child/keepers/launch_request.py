@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from agentctl_protocol.errors import UNREADABLE
 from agentctl_protocol.spawning import Launch, LaunchPacket
 
 _PACKET_BYTES: Final = 4096
@@ -59,7 +60,7 @@ def receive(requests: socket.socket) -> tuple[LaunchPacket, Descriptors] | None:
         expected = _MOST_DESCRIPTORS if packet.cgroup else _MOST_DESCRIPTORS - 1
         if len(received) != expected:
             raise BadLaunchError(f"{len(received)} descriptors came, not {expected}")
-    except (msgspec.MsgspecError, BadLaunchError) as error:
+    except (msgspec.MsgspecError, *UNREADABLE, BadLaunchError) as error:
         for descriptor in received:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -74,7 +75,7 @@ def read_launch(memfd: int) -> Launch:
         raise BadLaunchError(f"the launch has {size} bytes, more than {_MOST_LAUNCH_BYTES}")
     try:
         launch = _decode_launch(os.pread(memfd, size, 0))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, *UNREADABLE) as error:
         raise BadLaunchError(str(error)) from None
     if any(b"\0" in text for text in (*launch.argv, *launch.env, *launch.env.values(), launch.cwd)):
         raise BadLaunchError("an argument, variable or path contains a NUL byte")

@@ -26,13 +26,20 @@ try:
     import msgspec
 except ImportError:
     refuse({no_msgspec!r})
+except Exception:
+    sys.excepthook(*sys.exc_info())
+    refuse({broken!r})
 try:
     from agentctl_child.agent import main
-except ImportError:
+except Exception:
     # In front only while we import: these folders may hold another interpreter's packages.
     own = sys.path[:]
     sys.path[:0] = {roots!r}
-    from agentctl_child.agent import main
+    try:
+        from agentctl_child.agent import main
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        refuse({broken!r})
     sys.path[:] = own
 main(fd)
 """
@@ -53,6 +60,9 @@ BOOTSTRAP: Final = _TEMPLATE.format(
     too_old=_refusal("this interpreter is older than Python 3.11"),
     no_msgspec=_refusal(
         "this interpreter has no msgspec; install agentctl-child in its environment"
+    ),
+    broken=_refusal(
+        "this interpreter cannot import what agentctl needs in it: its stderr says why"
     ),
     roots=[_root_of(agentctl_child.__file__), _root_of(agentctl_protocol.__file__)],
 )
