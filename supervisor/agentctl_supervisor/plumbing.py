@@ -8,6 +8,7 @@ embedding program closes them too: it may come between the two.
 import contextlib
 import os
 import socket
+import stat
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class Plumbing:
 
 
 class TheirEnds:
-    """The other ends, in the order of `LaunchPacket`."""
+    """The other ends, in the order of `LaunchPacket`: the standard streams come last."""
 
     def __init__(self, fds: Sequence[int]) -> None:
         self.fds: Final = tuple(fds)
@@ -44,6 +45,19 @@ class TheirEnds:
 
     def __repr__(self) -> str:
         return f"<TheirEnds {self.fds}>"
+
+    def give_streams(self, uid: int) -> None:
+        """Let *uid* open its standard streams by name: ``/dev/stdout`` is /proc/self/fd/1.
+
+        An open there asks the pipe's inode (mode 0600), which belongs to its maker, unlike a
+        write to the descriptor.  Either end may be opened so: a run can read what it wrote
+        itself, and take it from its own report.
+        """
+        for fd in self.fds[-3:]:
+            # The null device is the host's.
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                with contextlib.suppress(OSError):  # root without CAP_CHOWN: it runs all the same
+                    os.fchown(fd, uid, -1)
 
     def close(self) -> None:
         """Close them: the spawner has its own copies now, or never will."""

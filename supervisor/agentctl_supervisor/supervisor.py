@@ -282,6 +282,8 @@ class Supervisor:
                 uid = self._own_uids.take()
                 stack.callback(self._give_back, uid, run)
                 launch = msgspec.structs.replace(launch, host_uid=uid)
+            if launch.host_uid is not None:
+                theirs.give_streams(launch.host_uid)
             await spawner.launch(launch, theirs.fds, run.cgroup_fd)
             return spawner
 
