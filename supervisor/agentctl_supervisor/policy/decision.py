@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
@@ -17,9 +18,10 @@ from agentctl_supervisor.policy import (
     system_view,
 )
 from agentctl_supervisor.policy.caller import caller
+from agentctl_supervisor.policy.code_root import code_root
 from agentctl_supervisor.policy.contents import beginning
 from agentctl_supervisor.policy.import_path import ImportPath
-from agentctl_supervisor.policy.links import cut_short, follow, leads_out
+from agentctl_supervisor.policy.links import cut_short, follow, is_beneath, leads_out
 from agentctl_supervisor.policy.places import refuse_broad
 from agentctl_supervisor.policy.view import (
     Gathered,
@@ -156,11 +158,15 @@ class _Confined:
 
     def _writable_by_runs(self, here: str) -> tuple[str, ...]:
         """Where this run can write, and where earlier ones may have."""
-        named = (os.path.realpath(os.path.join(self._ground.here, path)) for path in self._spec.rw)
-        found = [self._workspace.path, *named]
+        found = list(self._writable_now)
         if not self._places.why_no_workspace(here):
             found.append(here)
         return self._names.with_all(found)
+
+    @cached_property
+    def _writable_now(self) -> tuple[str, ...]:
+        named = (os.path.realpath(os.path.join(self._ground.here, path)) for path in self._spec.rw)
+        return self._names.with_all((self._workspace.path, *named))
 
     def _own_choice(self, option: str, path: str, writable: tuple[str, ...]) -> str:
         """*path* in full.
@@ -249,10 +255,29 @@ class _Confined:
             self._gathered.show(path, "what the program is installed in", Rank.SEEN)
         for path in found.code:
             self._gathered.show(path, "the program", Rank.CODE)
+        for path in found.named:
+            self._show_beside(path, "beside the program")
         if spec.target is not None:
-            for path in self._function(spec.target):
+            code = self._function(spec.target)
+            for path in code:
                 self._gathered.show(path, "the agent's code", Rank.CODE)
+            for path in code[:1]:
+                self._show_beside(path, "beside the agent's code")
         return found.argv if spec.argv is not None else ()
+
+    def _show_beside(self, path: str, why: str) -> None:
+        """Show what belongs to the named file *path*, unless that is in the workspace."""
+        try:
+            followed = follow(path)
+        except OSError:
+            return
+        if leads_out(followed, self._gathered.writable) or any(
+            is_beneath(followed.real, directory) for directory in self._writable_now
+        ):
+            return
+        root = code_root(followed.real, path, self._places, self._names)
+        if root is not None:
+            self._gathered.show(root, why, Rank.SEEN)
 
     def _function(self, target: str) -> list[str]:
         where, _ = split_target(target)

@@ -39,12 +39,14 @@ class Program:
     """What was found of a program.
 
     ``argv``: it and its arguments, where the two that are paths, program and script, hold
-    from everywhere.  ``needs``: what it is installed in.  ``code``: what it is itself.
+    from everywhere.  ``needs``: what it is installed in.  ``code``: what it is itself;
+    ``named``: the files of that which were named by a path.
     """
 
     argv: tuple[str, ...]
     needs: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,16 +88,20 @@ def look_up(argv: Sequence[str], where: Surroundings) -> Program:
         return Program(tuple(words))
     needs = _needs(found, where)
     code = [found]
+    named = [found] if "/" in words[0] else []
     at = _script(words)
     if at is not None:
         words[at] = _meant(words[at], here, there)
         if os.path.isfile(script := os.path.join(there, words[at])):
             code.append(script)
+            named.append(script)
             if os.path.basename(os.path.dirname(os.path.abspath(script))) in BIN:
                 needs += _prefixes(os.path.abspath(script), where)
     elif module := _module(words):
         code += module_code(module, there)
-    return Program(tuple(words), tuple(dict.fromkeys(needs)), tuple(dict.fromkeys(code)))
+    return Program(
+        tuple(words), tuple(dict.fromkeys(needs)), tuple(dict.fromkeys(code)), tuple(named)
+    )
 
 
 def module_code(module: str, directory: str) -> list[str]:
