@@ -42,9 +42,18 @@ def write_bundle(directory: RunDirectory, out: BinaryIO) -> Manifest:
     Everything is below a directory named as the run.  Blocks.
 
     Raises:
+        NoSuchRunError: it was removed meanwhile.
         DamagedRunError: its spec or report cannot be read.
         OSError: *out* takes no more.
     """
+    with directory.while_there():
+        manifest = _write(directory, out)
+        # What was looked for in vain had been removed, perhaps.
+        os.lstat(directory.path)
+    return manifest
+
+
+def _write(directory: RunDirectory, out: BinaryIO) -> Manifest:
     report = current_report(directory)
     spec = directory.read_spec()
     files: list[str] = []

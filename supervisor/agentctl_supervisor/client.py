@@ -39,6 +39,7 @@ from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
 from agentctl_supervisor.errors import (
     AgentctlError,
+    NoSuchRunError,
     NotWaitingError,
     SupervisorGoneError,
     SupervisorStuckError,
@@ -93,6 +94,8 @@ class Client:
         for directory in self._open_home().runs():
             try:
                 report = current_report(directory)
+            except NoSuchRunError:
+                continue
             except AgentctlError as error:
                 if on_damaged is not None:
                     on_damaged(error)
@@ -147,12 +150,14 @@ class Client:
         """
         directory = self.directory(ref)
         request = StopRequest(directory.id, grace_s, term_grace_s, _sendable(reason))
-        return _Ending(directory, request, on_step).run()
+        with directory.while_there():
+            return _Ending(directory, request, on_step).run()
 
     def kill(self, ref: str, *, reason: str = "", on_step: OnStep | None = None) -> StopOutcome:
         """SIGKILLs all of run *ref* and returns when it is over.  Else like `stop`."""
         directory = self.directory(ref)
-        return _Ending(directory, KillRequest(directory.id, _sendable(reason)), on_step).run()
+        with directory.while_there():
+            return _Ending(directory, KillRequest(directory.id, _sendable(reason)), on_step).run()
 
     def approve(self, ref: str, call: str) -> str:
         """Grants call *call* of run *ref*, which waits for that; what was done, for people.

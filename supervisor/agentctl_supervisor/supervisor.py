@@ -14,7 +14,7 @@ import trio
 from agentctl_protocol.os_names import to_text
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
-from agentctl_protocol.spawning import Launch, ProcessIdentity
+from agentctl_protocol.spawning import Launch
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import CONFINED, Containment, Reason, Sandbox
 from agentctl_supervisor.conditions.composition import Condition
@@ -43,6 +43,7 @@ from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.spawner_start import StartedSpawner
 from agentctl_supervisor.spawner_supply import SpawnerSupply
+from agentctl_supervisor.store import socket_files
 from agentctl_supervisor.store.estimates import DEFAULT, Estimator
 from agentctl_supervisor.store.run_directory import Home
 
@@ -88,7 +89,9 @@ class Supervisor:
             raise SpawnError("/proc is not mounted here", "mount -t proc proc /proc")
         self._identity = own
         self._control = ControlServer(
-            home.socket_path(_socket_name(own)), self._runs.get, self.live_runs
+            home.socket_path(socket_files.name_of(own, next(_numbers))),
+            self._runs.get,
+            self.live_runs,
         )
 
     def __repr__(self) -> str:
@@ -351,12 +354,6 @@ class _Prepared:
 
 
 _numbers: Final = itertools.count()
-
-
-def _socket_name(own: ProcessIdentity) -> str:
-    """A name that no other supervisor of this machine has, nor another one in this process."""
-    number = next(_numbers)
-    return f"{own.pid}-{own.start_time}{f'-{number}' if number else ''}.sock"
 
 
 def _wants_uid(launch: Launch) -> bool:

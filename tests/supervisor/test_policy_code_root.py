@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,7 +98,7 @@ def work(tmp_path: Path) -> Path:
     ],
     ids=["function", "script", "program"],
 )
-def test_it_is_shown_read_only(work: Path, given: dict[str, object]) -> None:
+def test_it_is_shown_read_only(work: Path, given: dict[str, Any]) -> None:
     """For a function and for a script among the arguments."""
     other = work.parent / "other"
     _make(other, "ag.py", "lib.py")

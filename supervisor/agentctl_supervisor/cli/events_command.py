@@ -63,7 +63,10 @@ def run(options: argparse.Namespace) -> int:
         )
     since = 1 if options.since is None else _number(options.since)
     directory = Client().directory(options.runs[0])
-    start = place_of(directory.path, directory.id, since) if since > 1 else BEGINNING
+    start = BEGINNING
+    if since > 1:
+        with directory.while_there():
+            start = place_of(directory.path, directory.id, since)
     gathered = bytearray()
 
     def flush() -> None:

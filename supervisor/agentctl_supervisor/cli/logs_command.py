@@ -62,7 +62,10 @@ def run(options: argparse.Namespace) -> int:
     lines = None if options.lines is None else _count(options.lines)
     client = Client()
     directory = client.directory(options.runs[0])
-    begin = Tail(BEGINNING, 0) if lines is None else tail(directory.path, directory.id, lines)
+    begin = Tail(BEGINNING, 0)
+    if lines is not None:
+        with directory.while_there():
+            begin = tail(directory.path, directory.id, lines)
     shown = _Shown(options.raw, options.timestamps, begin.lines_before)
     records = Following(directory, start=begin.start, follow=options.follow, pause=shown.flush)
     try:

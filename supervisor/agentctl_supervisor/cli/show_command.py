@@ -47,7 +47,9 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         out_json(report)
         return 0
-    last = last_lines(client.directory(report.id))
+    directory = client.directory(report.id)
+    with directory.while_there():
+        last = last_lines(directory)
     for line in page(report, last, datetime.now(UTC), line_width()):
         out(line)
     return 0

@@ -157,6 +157,8 @@ def _states(environ: Mapping[str, str]) -> tuple[list[str], str]:
         except StateDirectoryError:
             pass
         found.append(os.fspath(runtime_directory(variables)))
+    # Also where sudo has left another user's home in the environment: then it is that user's.
+    found.append(os.path.join(environ.get("HOME", ""), ".local/state/agentctl"))
     # Long paths of sockets are shortened to something in here.
     found.append(f"/tmp/agentctl-{os.geteuid()}")
     config = environ.get("XDG_CONFIG_HOME", "")

@@ -5,6 +5,7 @@ done by many at once, again after it was cut short, and on a disk that takes not
 the report is made from the log, and the log decides.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from agentctl_protocol.os_names import to_bytes
 from agentctl_protocol.records import End, Lost, Observed, Record, Stop, SupervisorRecord
 from agentctl_protocol.report import Processes, Report
 from agentctl_protocol.vocabulary import By, Sandbox
@@ -23,6 +25,7 @@ from agentctl_supervisor.store.leftovers import Leftovers, end_leftovers
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.store.socket_files import remove_if_dead
 
 OTHERS_RECOVERY_S: Final = 15.0
 """How long somebody else's recovery may take, in seconds; killing may take ten of them."""
@@ -128,6 +131,9 @@ def _is_supervisor_dead(fold: Fold) -> bool:
 def _finish(directory: RunDirectory) -> Report:
     known = _read(directory)
     fold, reader = known.fold, known.reader
+    if fold.created is not None:
+        with contextlib.suppress(ValueError):  # in a damaged log
+            remove_if_dead(to_bytes(fold.created.socket))
     if fold.ended:
         return known.report()
     damaged = reader.damaged

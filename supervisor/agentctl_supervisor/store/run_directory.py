@@ -21,6 +21,7 @@ from agentctl_protocol.records import Observed, Stop
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec, is_run_id
 from agentctl_supervisor.errors import (
+    AgentctlError,
     AmbiguousRunError,
     DamagedRunError,
     NameInUseError,
@@ -31,8 +32,15 @@ from agentctl_supervisor.store.event_log import RESERVE_NAME
 from agentctl_supervisor.store.finished_index import FinishedIndex, summary_of
 from agentctl_supervisor.store.json_file import read_json, write_new_json
 from agentctl_supervisor.store.log_reader import segment_name
+from agentctl_supervisor.store.path_trust import check_ours
 from agentctl_supervisor.store.run_lock import RunLock
-from agentctl_supervisor.store.state_paths import private_directory, socket_path, state_root
+from agentctl_supervisor.store.socket_files import is_supervisors
+from agentctl_supervisor.store.state_paths import (
+    private_directory,
+    socket_directories,
+    socket_path,
+    state_root,
+)
 
 SPEC_BYTES: Final = 16 << 20
 REPORT_BYTES: Final = 64 << 20
@@ -62,6 +70,20 @@ class RunDirectory:
         """When the run was made; for a run whose spec is gone, when its directory last changed."""
         return datetime.fromtimestamp(_created_ns(self.path) / 1e9, UTC)
 
+    @contextlib.contextmanager
+    def while_there(self) -> Iterator[None]:
+        """A block that reads the run: it may be removed meanwhile.
+
+        Raises:
+            NoSuchRunError: it was, whatever the block made of that.
+        """
+        try:
+            yield
+        except (AgentctlError, OSError) as error:
+            if isinstance(error, NoSuchRunError) or os.path.lexists(self.path):
+                raise
+            raise NoSuchRunError(f"{self.id} was removed meanwhile", _LIST_RUNS) from None
+
     @property
     def inode(self) -> int:
         """What tells the directory from an earlier one of the same name."""
@@ -72,7 +94,12 @@ class RunDirectory:
 
         Raises:
             DamagedRunError: it is missing or not readable.
+            NoSuchRunError: the run was removed meanwhile.
         """
+        with self.while_there():
+            return self._read_spec()
+
+    def _read_spec(self) -> RunSpec:
         spec = read_json(self.path / "spec", RunSpec, SPEC_BYTES)
         if spec is None:
             raise DamagedRunError(
@@ -202,21 +229,17 @@ class Home:
         """The state directory that *environ* (default: our own) names; made if *create*.
 
         Raises:
-            StateDirectoryError: it cannot be used; one that is only missing is no error
-                without *create*.
+            StateDirectoryError: it cannot be used, or somebody else can lead it elsewhere; one
+                that is only missing is no error without *create*.
         """
         if environ is None:
             environ = os.environ
         home = cls(state_root(environ), dict(environ))
+        check_ours(home.root)
         if create:
             private_directory(home.runs_path)
             private_directory(home._names_path)
             _check_writable(home.runs_path)
-        elif home.root.exists() and not home.root.is_dir():
-            raise StateDirectoryError(
-                f"cannot use {home.root}: it is not a directory",
-                "set AGENTCTL_HOME to a directory of yours",
-            )
         return home
 
     def create_run(self, spec: RunSpec) -> RunDirectory:
@@ -402,6 +425,13 @@ class Home:
 
     def _ids(self) -> list[str]:
         return [name for name in _listed(self.runs_path) if is_run_id(name)]
+
+    def sockets(self) -> Iterator[str]:
+        """The sockets of all supervisors of this user, dead ones among them."""
+        for directory in socket_directories(self._environ):
+            for name in _listed(directory):
+                if is_supervisors(name):
+                    yield os.path.join(directory, name)
 
     def _names(self) -> list[str]:
         return [name for name in _listed(self._names_path) if not name.startswith(".")]
