@@ -34,7 +34,7 @@ from agentctl_supervisor.policy import private_directories
 from agentctl_supervisor.policy.import_path import ImportPath
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
-from agentctl_supervisor.processes.own_uids import OwnUids
+from agentctl_supervisor.processes.own_uids import own_uids
 from agentctl_supervisor.processes.process_tree import boot_id, children_of, identity_of
 from agentctl_supervisor.resuming import chain_of, told_of
 from agentctl_supervisor.run import Run
@@ -81,7 +81,7 @@ class Supervisor:
         self._closing = False
         # Clients are answered until the last run is gone, also while we are cancelled.
         self._serving = trio.CancelScope(shield=True)
-        self._own_uids = OwnUids(os.getpid())
+        self._own_uids = own_uids(os.getpid())
         own = identity_of(os.getpid())
         if own is None:
             raise SpawnError("/proc is not mounted here", "mount -t proc proc /proc")
