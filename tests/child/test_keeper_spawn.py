@@ -15,7 +15,7 @@ from agentctl_protocol.spawning import Contained, Exited, Refused, Running
 from agentctl_protocol.vocabulary import Containment, Sandbox
 from agentctl_testkit import descriptors
 from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
-from agentctl_testkit_spawner import SpawnerStandIn
+from agentctl_testkit_spawner import RUN_UID, SpawnerStandIn
 
 CONTAINMENTS = [
     pytest.param(Containment.PID_NAMESPACE, marks=needs(Capability.PID_NAMESPACE)),
@@ -233,11 +233,11 @@ def test_root_can_give_a_run_its_own_uid(spawner: SpawnerStandIn, containment: C
         "-c",
         "id -u; id -G; cat /etc/shadow >/dev/null && echo read; echo x >>/etc/shadow",
         containment=containment,
-        host_uid=61234,
+        host_uid=RUN_UID,
     )
     layers = run.running().layers
     run.exited()
-    assert run.output_bytes().decode().splitlines()[:3] == ["61234", "61234", "read"]
+    assert run.output_bytes().decode().splitlines()[:3] == [str(RUN_UID), str(RUN_UID), "read"]
     assert {"own uid", "reduced capabilities"} <= set(layers)
     assert ("process limit" in layers) == (containment is Containment.SUBREAPER)
 
@@ -417,7 +417,7 @@ def test_spawner_is_single_threaded_and_untouchable(spawner: SpawnerStandIn) -> 
 def test_refuses_a_weaker_containment_than_was_asked_for() -> None:
     """Without pid namespaces the spawner says so at once, and such a run is refused in words."""
     program = (
-        "from agentctl_testkit_spawner import SpawnerStandIn\n"
+        "from agentctl_testkit_spawner import RUN_UID, SpawnerStandIn\n"
         "with SpawnerStandIn() as spawner:\n"
         "    print(spawner.ready.pid_namespace)\n"
         "    print(spawner.launch('/bin/true').refused().detail)\n"

@@ -233,12 +233,12 @@ def test_nothing_is_made_on_the_host_for_a_mount(caller: Caller) -> None:
 
 def test_no_mount_is_seen_outside_or_left(caller: Caller) -> None:
     """The host's mounts are the same during a run and after it."""
-    before = mounts_of_runs()
+    before = mounts_of_runs(caller.directory)
     run = caller.launch("sh", "-c", "echo up; read line", stdin=None)
     run.running()
-    assert mounts_of_runs() == before
+    assert mounts_of_runs(caller.directory) == before
     run.drain()
-    assert mounts_of_runs() == before
+    assert mounts_of_runs(caller.directory) == before
 
 
 def test_every_mount_of_the_hosts_is_restricted(caller: Caller) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -34,6 +34,8 @@ from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 
 _decode_status = msgspec.msgpack.Decoder(Status).decode
 PATIENCE_S = 20.0
+RUN_UID: Final = 0x7000_0000 + os.getpid()
+"""The uid of root's runs here: nothing on a machine has it, and no test beside this process."""
 _numbers = itertools.count(1)
 
 

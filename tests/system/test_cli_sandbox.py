@@ -80,10 +80,11 @@ def test_variables_are_passed_by_name(caller: Sandboxed) -> None:
 
 def test_home_and_tmp_are_its_own(caller: Sandboxed) -> None:
     """It may fill them, and nothing of it reaches the host."""
-    done = caller.shell("echo a > ~/left && echo b > /tmp/left && echo c > /var/tmp/left")
+    name = f"left-{caller.directory.name}"
+    done = caller.shell(f"echo a > ~/left && echo b > /tmp/{name} && echo c > /var/tmp/{name}")
     assert done.code == 0, done.err
     assert not (caller.directory / "left").exists()
-    assert not Path("/tmp/left").exists()
+    assert not Path(f"/tmp/{name}").exists()
 
 
 def test_a_home_directory_is_no_workspace(caller: Sandboxed) -> None:
