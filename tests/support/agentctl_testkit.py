@@ -268,16 +268,16 @@ class RollCall:
         """Return as soon as *condition* holds; it is asked again after every report.
 
         Raises:
-            AssertionError: it does not hold after *within_s* seconds, or it never
+            AssertionError: it does not hold after *within_s* seconds (see `TimeLimit`), or it never
                 will because everybody is gone.
         """
-        deadline = time.monotonic() + within_s
+        limit = TimeLimit(within_s)
         while True:
             gone = self._everyone_gone()
             self.hear()
             if condition():
                 return
-            left_s = deadline - time.monotonic()
+            left_s = limit.left_s
             if gone or left_s <= 0:
                 why = "all are gone" if gone else f"{within_s:g} s are over"
                 raise AssertionError(f"no {what}: {why}; heard {self.lines}")
@@ -437,7 +437,7 @@ class AgentctlHome:
         *arguments: str,
         input: bytes | None = None,  # noqa: A002 - subprocess.run's own name
         environment: Mapping[str, str] | None = None,
-        within_s: float = 60.0,
+        within_s: float = 120.0,
         as_ordinary_user: bool = False,
         cwd: Path | None = None,
     ) -> Finished:

@@ -10,7 +10,9 @@ import time
 from typing import Final
 
 _MOST: Final = 10
-"""A limit is extended to at most this multiple: a machine can be busy for ever."""
+_MOST_S: Final = 60.0
+"""A machine can be busy for ever: a limit is extended by no more than this, and to no more than
+that multiple of it."""
 
 
 def contended_s() -> float:
@@ -43,9 +45,10 @@ class Stopwatch:
 
     @property
     def uncontended_s(self) -> float:
-        """What of it counts: the rest was spent waiting for a CPU.  At least a tenth of it."""
+        """What of it counts: the rest was spent waiting for a CPU."""
         elapsed_s = self.elapsed_s
-        return max(elapsed_s - (contended_s() - self._contended_s), elapsed_s / _MOST)
+        waited_s = min(contended_s() - self._contended_s, _MOST_S)
+        return max(elapsed_s - waited_s, elapsed_s / _MOST)
 
 
 class TimeLimit:
