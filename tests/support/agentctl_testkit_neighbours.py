@@ -152,7 +152,11 @@ def percentile(values: Sequence[float], part: float) -> float:
 
 
 class GoneError(Exception):
-    """The supervisor does not answer, or has ended."""
+    """The supervisor has ended."""
+
+
+class SilentError(GoneError):
+    """The supervisor does not answer, or not yet."""
 
 
 class Host:
@@ -229,14 +233,15 @@ class Host:
         """The answer to an order.
 
         Raises:
-            GoneError: none came.
+            SilentError: none came in time.
+            GoneError: none can come.
         """
         assert self._process.stdout is not None
         until = time.monotonic() + within_s
         while number not in self._answers:
             left_s = until - time.monotonic()
             if left_s <= 0 or not select.select([self._process.stdout], [], [], left_s)[0]:
-                raise GoneError(f"no answer of the supervisor for {within_s:g} s")
+                raise SilentError(f"no answer of the supervisor for {within_s:g} s")
             data = os.read(self._process.stdout.fileno(), 1 << 20)
             if not data:
                 self._process.wait()
@@ -418,7 +423,10 @@ def _attack(host: Host, seen: Seen, names: Sequence[str]) -> str:
             seen.trouble.append(f"attacker: {answer}")
         runs.append(answer.get("run", ""))
     for name in names:
-        said = host.ask("up", name=name, within_s=_UP_S)
+        try:
+            said = host.ask("up", name=name, within_s=_UP_S)
+        except SilentError:
+            said = {"said": f"not up after {_UP_S:g} s", "finished": False}
         if name == names[0]:
             seen.said = said["said"]
             if said["finished"]:

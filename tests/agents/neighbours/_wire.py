@@ -79,13 +79,10 @@ def say_for_ever(messages: Iterable[bytes]) -> None:
     """Packed messages in frames that are as full as may be, for as long as there are any."""
     body: list[bytes] = []
     size = 5
-    told = False
+    up()  # before the first frame: the supervisor may not take all of it
     for message in messages:
         if size + len(message) > FRAME:
             write(frame(b"\xdd" + struct.pack(">I", len(body)) + b"".join(body)))
-            if not told:
-                up()
-                told = True
             body, size = [], 5
         body.append(message)
         size += len(message)

@@ -28,9 +28,8 @@ def events() -> Iterator[list[dict[str, object]]]:
 
 
 hello()
+up()
 first = 1
 for batch in itertools.chain(events()):
     write(frame(pack({"type": "events", "first": first, "events": batch})))
-    if first == 1:
-        up()
     first += len(batch)
