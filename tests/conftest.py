@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from agentctl_logcheck import faults, logs_below
 from agentctl_testkit import AgentctlHome, RollCall, alive, kill_all, new_marker
 from agentctl_testkit_capabilities import Capability
+from agentctl_testkit_turns import turn
 
 # The same examples in every run: a red test is somebody's change.  To look for new ones:
 # pytest --hypothesis-profile=explore.  No judgement by the clock: the machine may be busy.
@@ -40,6 +41,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         for capability in mark.args:
             if not Capability(capability).here:
                 pytest.skip(f"this machine has no {Capability(capability)}")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let a test wait for its turn, before the time that it may take begins."""
+    with turn(alone=item.get_closest_marker("alone") is not None):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -25,7 +25,7 @@ export class Channel {
   /** So many of our events are on the supervisor's disk. */
   durable = 0;
 
-  #socket;
+  #pipe; // that we write to
   #unread = Buffer.alloc(0);
   #maxFrame = MAX_FRAME;
   #cancelling = new AbortController();
@@ -47,22 +47,26 @@ export class Channel {
    * said what there is to know: a run that is stopped already has its `signal` aborted.
    */
   static async connect(environment = process.env) {
-    const descriptor = environment.AGENTCTL_CHANNEL_FD;
-    if (!/^\d+$/.test(descriptor ?? "")) {
-      throw new Error("not started by agentctl: try agentctl run -- node ...");
-    }
-    const fd = Number(descriptor);
-    const channel = new Channel(new Socket({ fd, readable: true, writable: true }));
+    const descriptors = /^(\d+),(\d+)$/.exec(environment.AGENTCTL_CHANNEL_FD ?? "");
+    if (!descriptors) throw new Error("not started by agentctl: try agentctl run -- node ...");
+    const [reads, writes] = descriptors.slice(1).map(Number);
+    const channel = new Channel(
+      new Socket({ fd: reads, readable: true, writable: false }),
+      new Socket({ fd: writes, readable: false, writable: true }),
+    );
     channel.#say({ type: "hello", version: VERSION, sdk: `node_agent (node ${process.version})` });
     await channel.#started.promise;
     return channel;
   }
 
-  constructor(socket) {
-    this.#socket = socket;
-    socket.on("data", (bytes) => this.#read(bytes));
+  /** Two pipes: one that we read from, and one that we write to. */
+  constructor(reads, writes) {
+    this.#pipe = writes;
+    reads.on("data", (bytes) => this.#read(bytes));
     // Its supervisor is dead, or what it says makes no sense: nobody watches over us any more.
-    for (const event of ["end", "close", "error"]) socket.on(event, () => this.#abandoned());
+    for (const event of ["end", "close", "error"]) {
+      for (const pipe of [reads, writes]) pipe.on(event, () => this.#abandoned());
+    }
   }
 
   // --- what an agent says --------------------------------------------------------
@@ -88,7 +92,7 @@ export class Channel {
       this.#flushing = true;
       setImmediate(() => this.#flush());
     }
-    return this.#socket.writableNeedDrain ? once(this.#socket, "drain") : Promise.resolve();
+    return this.#pipe.writableNeedDrain ? once(this.#pipe, "drain") : Promise.resolve();
   }
 
   text(text, call = "") {
@@ -275,7 +279,7 @@ export class Channel {
   #write(body, sent) {
     const length = Buffer.allocUnsafe(4);
     length.writeUInt32BE(body.length);
-    this.#socket.write(Buffer.concat([length, body]), sent);
+    this.#pipe.write(Buffer.concat([length, body]), sent);
   }
 
   /** What `promise` gives, unless we are to end before it does. */

@@ -1,6 +1,6 @@
 """The protocol of agentctl: messages, framing, log records, specs and reports.
 
-* **Channel** (`messages`, `framing`, `channel_state`, `channel`): a stream socket
+* **Channel** (`messages`, `framing`, `channel_state`, `channel`): two pipes
   straight between supervisor and agent.  4-byte length, msgpack, one tagged struct
   or a batch of them.  Length-prefixed, because line framing lost synchronisation
   as soon as a tool printed.

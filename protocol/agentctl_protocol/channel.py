@@ -38,6 +38,12 @@ _Hears = TypeVar("_Hears", bound=ChildMessage | SupervisorMessage)
 #: What `Channel` looks at beyond the table.
 _CHECKED: Final = frozenset({"events", "hello"})
 
+MAX_EVENTS: Final = 1024
+"""Events that are heard, and written down, at once: of a longer batch several parts are made."""
+
+#: Bytes of the shortest message: a map of one pair, "type" and a tag of three letters.
+_SHORTEST: Final = 10
+
 #: `tag_of` of each class that it was asked for: msgspec makes it anew each time.
 _tags: dict[type, str] = {}
 
@@ -67,8 +73,10 @@ class Channel(Generic[_Says, _Hears]):
         self._encoder = msgspec.msgpack.Encoder()
         heard: Any = ChildMessage if role is Role.SUPERVISOR else SupervisorMessage
         self._decode_one = msgspec.msgpack.Decoder(heard).decode
-        batch = Annotated[list[heard], msgspec.Meta(min_length=1)]
-        self._decode_many = msgspec.msgpack.Decoder(batch).decode
+        #: Of the frame that is being read: the messages that were not asked for, the last first.
+        self._parts: list[bytes] | list[msgspec.Raw] = []
+        #: Pieces of a long batch of events, the last first.
+        self._events: list[Events] = []
 
     def __repr__(self) -> str:
         return (
@@ -78,8 +86,8 @@ class Channel(Generic[_Says, _Hears]):
 
     @property
     def pending(self) -> int:
-        """Bytes of a frame that has not arrived whole; what is left at the end is torn."""
-        return self._frames.pending
+        """Bytes that were fed and not heard: at the end, those of a frame that is torn."""
+        return self._frames.pending + sum(len(memoryview(part)) for part in self._parts)
 
     def send(self, *messages: _Says) -> bytes:
         """The bytes of one frame that carries *messages* in order.
@@ -109,50 +117,80 @@ class Channel(Generic[_Says, _Hears]):
     def receive(self, data: bytes) -> list[tuple[_Hears, bytes]]:
         """The messages that *data* completes, each with the raw bytes that carried it.
 
-        The raw bytes are those of the whole frame body when it held one message,
-        and a fresh encoding when it was part of a batch.
-
         Raises:
-            PeerProtocolError: a byte or message is illegal.  Messages before it in
+            IllegalInputError: a byte or message is illegal.  Messages before it in
                 the same call are in its ``messages`` attribute: they were legal.
         """
         heard: list[tuple[_Hears, bytes]] = []
+        self.feed(data)
         try:
-            for body in self._frames.receive(data):
-                for message, raw in self._decode(body):
-                    self._advance(self._other, message)
-                    heard.append((message, raw))
+            while (one := self.next_message()) is not None:
+                heard.append(one)
         except PeerProtocolError as error:
             raise IllegalInputError(str(error), heard) from None
         return heard
 
-    def _decode(self, body: bytes) -> Sequence[tuple[_Hears, bytes]]:
-        try:
-            if not _is_batch(body):
-                return ((self._decode_one(body), body),)
-            messages: Sequence[_Hears] = self._decode_many(body)
-        except msgspec.ValidationError as error:
-            if self.role is Role.AGENT and (known := self._known(body)) is not None:
-                return known
-            raise PeerProtocolError(f"not a legal message: {one_line(error)}") from None
-        except UNREADABLE as error:
-            raise PeerProtocolError(f"not a legal message: {one_line(error)}") from None
-        return [(message, self._encoder.encode(message)) for message in messages]
+    def feed(self, data: bytes) -> None:
+        """Take *data* in; what it says is asked for by `next_message`."""
+        self._frames.feed(data)
 
-    def _known(self, body: bytes) -> list[tuple[_Hears, bytes]] | None:
-        """The messages in *body* without those of a kind that we do not know; None: another fault.
+    def next_message(self) -> tuple[_Hears, bytes] | None:
+        """The next message with the raw bytes that carried it; None: none is complete.
+
+        What a call takes is bounded by a frame's length, however many messages it carries.
+        A supervisor hears a long batch of events as several of at most `MAX_EVENTS`.
+
+        Raises:
+            PeerProtocolError: it is illegal; what was fed behind it is forgotten.
+        """
+        try:
+            while True:
+                if self._events:
+                    return self._next_events()
+                if not self._parts:
+                    body = self._frames.next_body()
+                    if body is None:
+                        return None
+                    self._parts = _parts_of(body)
+                # A copy: values in a message are views, and would keep the whole frame in memory.
+                part = bytes(self._parts.pop())
+                message = self._decode(part)
+                if message is None:
+                    continue
+                self._advance(self._other, message)
+                if isinstance(message, Events) and len(message.events) > MAX_EVENTS:
+                    self._hold(message)
+                    continue
+                return message, part
+        except PeerProtocolError:
+            self._parts = []
+            self._frames.clear()
+            raise
+
+    def _hold(self, message: Events) -> None:
+        """Give *message* in pieces, the first of them next."""
+        self._events = [
+            Events(first=message.first + at, events=message.events[at : at + MAX_EVENTS])
+            for at in range(0, len(message.events), MAX_EVENTS)
+        ]
+        self._events.reverse()
+
+    def _next_events(self) -> tuple[_Hears, bytes]:
+        events: Any = self._events.pop()
+        return events, self._encoder.encode(events)
+
+    def _decode(self, part: bytes) -> _Hears | None:
+        """The message in *part*; None: an agent need not know it.
 
         A supervisor may be newer than its agent's SDK, and know more to say.
         """
         try:
-            parts = _parts(body) if _is_batch(body) else (body,)
-            return [
-                (self._decode_one(part), bytes(part))
-                for part in parts
-                if _tagged(part).type in _KNOWN_TAGS
-            ]
-        except UNREADABLE:
-            return None
+            message: _Hears = self._decode_one(part)
+        except UNREADABLE as error:
+            if self.role is Role.AGENT and _is_unknown(part):
+                return None
+            raise PeerProtocolError(f"not a legal message: {one_line(error)}") from None
+        return message
 
     def _advance(self, role: Role, message: ChildMessage | SupervisorMessage) -> None:
         kind = tag_of(message)
@@ -184,6 +222,40 @@ class Channel(Generic[_Says, _Hears]):
             )
 
 
+def _parts_of(body: bytes) -> list[bytes] | list[msgspec.Raw]:
+    """What a frame carries, the last first: a message, or each one of a batch.
+
+    Nothing is decoded yet: what is wrong in a message comes up when its turn comes.
+
+    Raises:
+        PeerProtocolError: it is not an array of things that could be messages.
+    """
+    if not _is_batch(body):
+        return [body]
+    # An array of a million zeros would take long to split, and none of them is a message.
+    if _claimed_length(body) > len(body) // _SHORTEST:
+        raise PeerProtocolError("not a legal message: a batch of what is too short for any")
+    try:
+        parts: list[msgspec.Raw] = _split(body)
+    except UNREADABLE as error:
+        raise PeerProtocolError(f"not a legal message: {one_line(error)}") from None
+    parts.reverse()
+    return parts
+
+
+def _claimed_length(body: bytes) -> int:
+    if body[0] & 0xF0 == 0x90:
+        return body[0] & 0x0F
+    return int.from_bytes(body[1:3] if body[0] == 0xDC else body[1:5])
+
+
+def _is_unknown(part: bytes) -> bool:
+    try:
+        return _tagged(part).type not in _KNOWN_TAGS
+    except UNREADABLE:
+        return False
+
+
 def _is_batch(body: bytes) -> bool:
     """Whether it begins with a fixarray, an array 16 or an array 32: no other msgpack type can."""
     return body[0] & 0xF0 == 0x90 or body[0] in (0xDC, 0xDD)
@@ -194,7 +266,9 @@ class _Tagged(msgspec.Struct):
 
 
 _tagged: Final = msgspec.msgpack.Decoder(_Tagged).decode
-_parts: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_split: Final = msgspec.msgpack.Decoder(
+    Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1)]
+).decode
 #: An agent's own ones, too: said by a supervisor, they are a fault.
 _KNOWN_TAGS: Final = frozenset(
     kind.__struct_config__.tag for kind in (*SupervisorMessage.__args__, *ChildMessage.__args__)

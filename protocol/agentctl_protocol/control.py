@@ -22,6 +22,7 @@ PING_TIMEOUT_S: Final = 0.5
 MAX_CONTROL_FRAME: Final = 16 << 20
 
 _Text = Annotated[str, msgspec.Meta(max_length=4096)]
+_Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Control(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
@@ -59,12 +60,18 @@ class StatusRequest(_Control, frozen=True, tag="status"):
 
 
 class VerdictRequest(_Control, frozen=True, tag="verdict"):
-    """A person's verdict on a call of this run that waits for one.  ``why``: if refused."""
+    """A person's verdict on a call of this run that waits for one.  ``why``: if refused.
+
+    The call is that with this ``number``; with ``up_to``, all that wait and have no higher
+    number are meant; with neither, that whose id the agent calls ``call``.
+    """
 
     run: _Text
     call: _Text
     granted: bool
     why: _Text = ""
+    number: _Number = 0
+    up_to: _Number = 0
 
 
 class SignalRequest(_Control, frozen=True, tag="signal"):
@@ -86,12 +93,16 @@ class Pong(_Control, frozen=True, tag="pong"):
 
 
 class Step(_Control, frozen=True, tag="step"):
-    """The ladder moved.  ``answered`` is how the step before it ended, when ``step`` is None."""
+    """The ladder moved.  ``answered`` is how the step before it ended, when ``step`` is None.
+
+    ``at_least``: there are more than ``processes`` says.
+    """
 
     step: Rung | None = None
     answered: str = ""
     processes: int = 0
     left_s: float = 0.0
+    at_least: bool = False
 
 
 class Done(_Control, frozen=True, tag="done"):

@@ -51,7 +51,12 @@ class _Written(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"
 
 
 class Created(_Written, frozen=True, tag="created"):
-    """The run exists.  ``boot_id`` and identities tell a later reader whether its keepers live."""
+    """The run exists.  ``boot_id`` and identities tell a later reader whether its keepers live.
+
+    ``unseen_variables``: names of variables whose value is the path of something that exists
+    and that the run does not see.
+    ``oom_kills``: how many processes the kernel had killed for want of memory by then; -1 unknown.
+    """
 
     supervisor: ProcessIdentity
     boot_id: str
@@ -59,6 +64,8 @@ class Created(_Written, frozen=True, tag="created"):
     uid: int = 0
     workspace: str = ""
     private_workspace: bool = False
+    unseen_variables: tuple[str, ...] = ()
+    oom_kills: int = -1
 
 
 class ContainedRecord(_Written, frozen=True, tag="contained"):
@@ -78,19 +85,29 @@ class Started(_Written, frozen=True, tag="started"):
 
 
 class Output(_Written, frozen=True, tag="output"):
-    """Bytes that the run wrote to stdout or stderr, in the order in which they were read."""
+    """Bytes that the run wrote to stdout or stderr, in the order in which they were read.
+
+    Between two streams that is not the order in which they were written.  ``both``: they were one
+    pipe, so that it is; which of the two a byte was written to is not known.
+    """
 
     stream: Literal["stdout", "stderr"]
     data: bytes
+    both: bool = False
 
 
 class Waiting(_Written, frozen=True, tag="waiting"):
-    """An ask waits for a person's verdict, because of the ``rule``."""
+    """An ask waits for a person's verdict, because of the ``rule``.
+
+    ``number``: ours, while ``call`` is the agent's: 1, 2, 3 ... in this run, never used again.
+    0 in logs of versions that gave none.
+    """
 
     call: str
     kind: CallKind
     name: str
     rule: str
+    number: int = 0
 
 
 class VerdictRecord(_Written, frozen=True, tag="verdict"):
@@ -145,6 +162,7 @@ class RungRecord(_Written, frozen=True, tag="rung"):
     SIGKILL only; ``open_unread``: why there may be more.
     ``at_ns``: when, in wall-clock nanoseconds, if somebody else took it while the holder
     did not answer; 0 is the time of the record.
+    ``at_least``: as in `report.Processes`.
     """
 
     step: Rung
@@ -152,6 +170,7 @@ class RungRecord(_Written, frozen=True, tag="rung"):
     at_ns: int = 0
     open_files: tuple[str, ...] = ()
     open_unread: str = ""
+    at_least: bool = False
 
 
 class Answered(_Written, frozen=True, tag="answered"):
@@ -166,6 +185,7 @@ class Exit(_Written, frozen=True, tag="exit"):
 
     ``left``: how many processes it left behind alive; they were killed then.
     ``at_ns``: when nothing was left of it, if that is known better than by the record's time.
+    ``orphaned``: its keepers killed it because their supervisor was gone.
     """
 
     code: int | None = None
@@ -175,6 +195,7 @@ class Exit(_Written, frozen=True, tag="exit"):
     left: int = 0
     at_ns: int = 0
     detail: str = ""
+    orphaned: bool = False
 
 
 class Illegal(_Written, frozen=True, tag="illegal"):
@@ -211,13 +232,18 @@ class WorkspaceRecord(_Written, frozen=True, tag="workspace"):
 
 
 class End(_Written, frozen=True, tag="end"):
-    """The last record: the tree is empty, or these are what is left of it."""
+    """The last record: the tree is empty, or these are what is left of it.
+
+    ``at_ns``: the last moment of which something is known, in wall-clock nanoseconds, where the
+    record was written by somebody who came later; 0: the time of the record.
+    """
 
     processes: Processes = Processes()
     survivors: tuple[Survivor, ...] = ()
     torn_bytes: int = 0
     dropped_bytes: int = 0
     detail: str = ""
+    at_ns: int = 0
 
 
 class Observed(msgspec.Struct, frozen=True):

@@ -51,11 +51,13 @@ class Processes(msgspec.Struct, frozen=True):
 
     ``seen``: alive before the first signal, plus those that joined later.
     ``killed``: ended by SIGKILL.  ``survivors``: alive at the end; 0 is proven, not assumed.
+    ``at_least``: there were more than ``seen`` says: no signal waits for a longer count.
     """
 
     seen: int = 0
     killed: int = 0
     survivors: int = 0
+    at_least: bool = False
 
 
 class Survivor(msgspec.Struct, frozen=True):
@@ -84,13 +86,17 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class WaitingCall(msgspec.Struct, frozen=True):
-    """A call that waits for a person's verdict, because of the ``rule``."""
+    """A call that waits for a person's verdict, because of the ``rule``.
+
+    ``number`` is what a person calls it by: ours, while ``id`` is the agent's.
+    """
 
     id: str
     kind: CallKind
     name: str
     rule: str
     args: Any = None
+    number: int = 0
 
 
 class FiredCondition(msgspec.Struct, frozen=True):
@@ -190,6 +196,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     network: Network = Network.HOST
     layers: tuple[str, ...] = ()
     workspace: Workspace = Workspace()
+    unseen_variables: tuple[str, ...] = ()
     origins: dict[str, str] = {}
     limits: tuple[Limit, ...] = ()
     output_bytes: int = 0

@@ -1,8 +1,9 @@
 """What supervisor, spawner, warden and init say to each other while a run is alive.
 
-These travel between trusted processes of one installation over SEQPACKET
-sockets: one msgpack message a packet, descriptors beside it.  They are not
-part of the frozen channel: both ends are always of one version.
+These travel between trusted processes of one installation, and are not part of the
+frozen channel: both ends are always of one version.  Where no end is inside a run,
+by SEQPACKET sockets: one msgpack message a packet, descriptors beside it.  Between
+warden and init by pipes, a frame each: what a run could get hold of carries no descriptors.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -11,7 +12,8 @@ import msgspec
 
 from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 
-#: Environment variable that names a program's end of the channel.
+#: Environment variable that names a program's two ends of the channel, as `channel_descriptors`
+#: reads it.
 CHANNEL_FD_VARIABLE: Final = "AGENTCTL_CHANNEL_FD"
 RUN_ID_VARIABLE: Final = "AGENTCTL_RUN_ID"
 
@@ -48,10 +50,11 @@ class LaunchPacket(_Packet, frozen=True, tag="launch_packet"):
     """Supervisor → spawner: fork a warden for the `Launch` in the memfd beside this.
 
     Descriptors beside it, in this order: the memfd, the warden's end of the status
-    socket, the agent's end of the channel, its stdin, stdout and stderr, and, if
-    ``cgroup``, the run's cgroup directory.  The spawner closes all of them after
-    the fork; it never reads the memfd.  ``containment`` repeats the Launch's: from the
-    first subreaper run on, the spawner must outlive its supervisor for a moment, to sweep.
+    socket, the two ends of the channel that the agent reads and writes, its stdin,
+    stdout and stderr, and, if ``cgroup``, the run's cgroup directory.  The spawner closes
+    all of them after the fork; it never reads the memfd.  ``containment`` repeats the
+    Launch's: from the first subreaper run on, the spawner must outlive its supervisor for
+    a moment, to sweep.
     """
 
     run: str
@@ -64,7 +67,8 @@ class Bind(_Packet, frozen=True, tag="bind"):
 
     ``mapped``: to a run with a uid of its own, what belongs to this path's owner appears as
     the run's (an idmapped mount).  ``device``: a device node, which alone may work as one.
-    ``optional``: left out if it is not there.
+    ``optional``: left out if it is not there.  ``own``: for this run alone, so that no program
+    outside opens what is in there: FIFOs may be made.
     """
 
     path: bytes
@@ -72,6 +76,7 @@ class Bind(_Packet, frozen=True, tag="bind"):
     mapped: bool = False
     device: bool = False
     optional: bool = False
+    own: bool = False
 
 
 class Scratch(_Packet, frozen=True, tag="scratch"):
@@ -83,9 +88,14 @@ class Scratch(_Packet, frozen=True, tag="scratch"):
 
 
 class Cover(_Packet, frozen=True, tag="cover"):
-    """An empty read-only directory, or an empty file, over what is there."""
+    """An empty read-only directory, or an empty file, over what is there.
+
+    ``optional``: over something that comes and goes, as a socket does; it is out of reach
+    wherever it is moved to, and left out if it is not there.
+    """
 
     path: bytes
+    optional: bool = False
 
 
 class Text(_Packet, frozen=True, tag="text"):
@@ -118,6 +128,8 @@ class Launch(_Packet, frozen=True, tag="launch"):
     ``view``: all that the agent sees at strict, where its private root is made of these
     parts in this order, parents first; at standard only its Binds count, as what Landlock
     lets it reach.  ``/proc`` and ``/dev`` come of themselves.  ``network``: NONE takes it away.
+    ``exit_file``: where the warden writes its last word as JSON if its supervisor is gone; empty:
+    nowhere.
     """
 
     run: str
@@ -134,6 +146,7 @@ class Launch(_Packet, frozen=True, tag="launch"):
     sealed: bool = True
     view: tuple[Part, ...] = ()
     network: Network = Network.HOST
+    exit_file: bytes = b""
 
 
 # --- warden → supervisor --------------------------------------------------
@@ -182,6 +195,7 @@ class Exited(_Packet, frozen=True, tag="exited"):
     ``at_ns``: when the tree was empty, in wall-clock nanoseconds; we may read this much later.
     ``deadline``: the warden's own timer ended it.  ``blocked_by``: pid of a process outside
     that holds up init's end (a tracer, or a parent of one that joined by setns).
+    ``orphaned``: the warden ended it because the supervisor, or the spawner, was gone.
     """
 
     code: int | None = None
@@ -193,6 +207,7 @@ class Exited(_Packet, frozen=True, tag="exited"):
     deadline: bool = False
     survivors: tuple[ProcessIdentity, ...] = ()
     blocked_by: int | None = None
+    orphaned: bool = False
 
 
 Status: TypeAlias = Contained | Running | Refused | Exited
@@ -246,3 +261,15 @@ FromInit: TypeAlias = InitReady | Running | Refused | AgentExited
 def pack(packet: _Packet) -> bytes:
     """The bytes of one packet."""
     return msgspec.msgpack.encode(packet)
+
+
+def channel_descriptors(text: str) -> tuple[int, int]:
+    """The descriptors that an agent reads from and writes to, from `CHANNEL_FD_VARIABLE`.
+
+    Raises:
+        ValueError: it is not two decimal numbers with a comma between them.
+    """
+    reads, comma, writes = text.partition(",")
+    if not (comma and reads.isdecimal() and writes.isdecimal()):
+        raise ValueError(f"not two descriptors: {text[:40]!r}")
+    return int(reads), int(writes)

@@ -5,11 +5,17 @@ directory, the body of a POST and the argument of `Supervisor.start`.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from agentctl_protocol.call_names import oddity
+from agentctl_protocol.errors import LocalProtocolError
+from agentctl_protocol.os_names import display, to_native, to_text
+from agentctl_protocol.shell_words import shell_words
+from agentctl_protocol.values import pack_value
+from agentctl_protocol.visible_text import is_visible
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 
 DEFAULT_GRACE_S: Final = 5.0
@@ -20,6 +26,9 @@ MAX_INPUT_BYTES: Final = 1 << 19
 MAX_PATTERN: Final = 256
 MAX_PATH: Final = 4096
 
+KINDS: Final = ("tool", "model")
+"""Kinds of calls, which a pattern may begin with (``model:gpt-*``)."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _RUN_ID: Final = re.compile(r"r-[a-z2-7]{8}")
 _TAG_KEY: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,62}")
@@ -29,14 +38,17 @@ class SpecError(ValueError):
     """A `RunSpec` that cannot be run as it is written.  ``hint`` says what to do instead."""
 
     def __init__(self, text: str, hint: str = "") -> None:
-        super().__init__(text)
-        self.hint = hint
+        super().__init__(display(text))
+        self.hint = display(hint)
 
 
 class RunSpec(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
     """What to run, and how.  Exactly one of ``argv`` and ``target`` is given.
+
+    Arguments, paths and variables are native names in the sense of `os_names`; `stored`
+    and `written` give them as text, and `opened` takes that back.
 
     Fields:
         argv: a program and its arguments; found on ``PATH`` unless it has a slash.
@@ -59,8 +71,9 @@ class RunSpec(
         calls, tokens: budgets of the run's model and tool calls, and of what they use;
             an ask past one is refused and ends the run.  calls_of: budgets of calls by
             pattern (``{"shell": 3}``); an ask past one is refused.
-        allow, deny, approve: tool calls that alone may be made, that may not, and that
-            wait for a person; patterns ``NAME`` or ``NAME:ARGUMENTS`` with ``*``.
+        allow, deny, approve: calls that alone may be made, that may not, and that wait for
+            a person; patterns ``NAME`` or ``NAME:ARGUMENTS`` with ``*``, for tools and models
+            unless they begin with ``tool:`` or ``model:``.
         stop_when: the termination condition that ends the run, as text or as JSON.
         origins: where settings came from (``{"sandbox": "agentctl.toml"}``), for people.
         time_s: hard wall-clock limit in seconds; None is none.
@@ -104,17 +117,41 @@ class RunSpec(
 
     @property
     def command(self) -> str:
-        """One line that says what is run, for people."""
-        import shlex
-
-        line = self.target if self.target is not None else shlex.join(self.argv or ())
-        return line.encode("utf-8", "backslashreplace").decode()
+        """What is run, as it would be typed into a shell: one printable line."""
+        return shell_words(self.argv or () if self.target is None else (self.target,))
 
     def stored(self) -> "RunSpec":
         """The form that may be written to disk: names instead of the environment's values."""
         if self.env is None:
-            return self
-        return msgspec.structs.replace(self, env=None, env_names=tuple(sorted(self.env)))
+            return self.written()
+        names = tuple(sorted(self.env))
+        return msgspec.structs.replace(self, env=None, env_names=names).written()
+
+    def written(self) -> "RunSpec":
+        """The form that can be sent: its names as text (`os_names`)."""
+        origins = {key: display(origin) for key, origin in self.origins.items()}
+        return msgspec.structs.replace(self._with_names(to_text), origins=origins)
+
+    def opened(self) -> "RunSpec":
+        """What `written` was made of.
+
+        Raises:
+            ValueError: a text in it stands for no name.
+        """
+        return self._with_names(to_native)
+
+    def _with_names(self, form: Callable[[str], str]) -> "RunSpec":
+        changed: dict[str, Any] = {}
+        for field in ("target", "python", "cwd", "workspace"):
+            if (one := getattr(self, field)) is not None:
+                changed[field] = form(one)
+        for field in ("ro", "rw", "unprotect", "env_names"):
+            changed[field] = tuple(map(form, getattr(self, field)))
+        if self.argv is not None:
+            changed["argv"] = list(map(form, self.argv))
+        if self.env is not None:
+            changed["env"] = {form(key): form(value) for key, value in self.env.items()}
+        return msgspec.structs.replace(self, **changed)
 
     def checked(self) -> "RunSpec":
         """Itself.
@@ -122,17 +159,46 @@ class RunSpec(
         Raises:
             SpecError: it cannot be run as it is written.
         """
+        self.check_types()
         self._check_what()
         self._check_sandbox()
         self._check_labels()
         self._check_numbers()
         return self
 
+    def check_types(self) -> None:
+        """Check that every field has the type that it is declared with: a constructor does not.
+
+        Words of ``sandbox`` and ``net`` may be plain strings.
+
+        Raises:
+            SpecError: the text names the field, and what was expected there.
+        """
+        if isinstance(self.argv, str):
+            raise SpecError("argv is one string", "give a list: the program and its arguments")
+        for option in ("ro", "rw", "unprotect", "allow", "deny", "approve"):
+            if isinstance(getattr(self, option), str):
+                raise SpecError(f"{option} is one string", "give a list of strings")
+        try:
+            given = {name: getattr(self, name) for name in _FIELDS}
+            for name in ("sandbox", "net"):
+                if isinstance(given[name], str):
+                    del given[name]
+            msgspec.convert(given, RunSpec)
+        except msgspec.ValidationError as error:
+            expected, _, at = str(error).partition(" - at `$.")
+            field = at.rstrip("`") or "a field"
+            raise SpecError(f"RunSpec.{field}: {expected}"[:200]) from None
+        try:
+            pack_value(self.input)
+        except LocalProtocolError as error:
+            raise SpecError(
+                f"input: {error}"[:200], "pass a very large number as a string, or use a file"
+            ) from None
+
     def _check_what(self) -> None:
         if (self.argv is None) == (self.target is None):
             raise SpecError("a run has either argv or target", "give exactly one of the two")
-        if isinstance(self.argv, str):
-            raise SpecError("argv is one string", "give a list: the program and its arguments")
         if self.argv is not None and (not self.argv or not self.argv[0]):
             raise SpecError("no program to run", "agentctl run -- PROGRAM ARG...")
         if self.argv is not None and self.input is not None:
@@ -147,11 +213,12 @@ class RunSpec(
         for key, value in (self.env or {}).items():
             if not key or "=" in key or "\0" in key or "\0" in value:
                 raise SpecError(f"not an environment variable: {key!r}"[:200])
+        try:
+            self._with_names(to_text)
+        except UnicodeEncodeError:  # whose text may be a secret of the environment
+            raise SpecError("an argument, a path or a variable cannot be encoded") from None
 
     def _check_sandbox(self) -> None:
-        for option in ("ro", "rw", "unprotect"):
-            if isinstance(getattr(self, option), str):
-                raise SpecError(f"{option} is one string", "give a list of paths")
         for path in (self.workspace, *self.ro, *self.rw, *self.unprotect):
             if path is not None and (not path or "\0" in path or len(path) > MAX_PATH):
                 raise SpecError(f"not a path: {path[:80]!r}")
@@ -200,6 +267,9 @@ class RunSpec(
             raise SpecError(f"cannot keep {self.capture_bytes} bytes of output")
 
 
+_FIELDS: Final = RunSpec.__struct_fields__
+
+
 def split_target(target: str) -> tuple[str, str]:
     """``(module or path, function)`` of *target*.
 
@@ -222,9 +292,18 @@ def check_pattern(pattern: str) -> None:
     Raises:
         SpecError: it names no call, or is too long.
     """
-    if not pattern.partition(":")[0] or len(pattern) > MAX_PATTERN or not pattern.isprintable():
-        shown = pattern if len(pattern) <= 40 else pattern[:40] + "..."
-        raise SpecError(f"not a pattern of calls: {shown!r}", "NAME or NAME:ARGUMENTS, with *")
+    shown = pattern if len(pattern) <= 40 else pattern[:40] + "..."
+    kind, _, rest = pattern.partition(":")
+    body = rest if kind in KINDS and rest else pattern
+    name = body.partition(":")[0]
+    if not name or len(pattern) > MAX_PATTERN or not is_visible(pattern):
+        raise SpecError(
+            f"not a pattern of calls: {shown!a}",
+            "NAME or NAME:ARGUMENTS, with *; tool:NAME or model:NAME for one kind",
+        )
+    # A star may stand for anything, so it is in nobody's way here.
+    if odd := oddity(name.replace("*", "x").replace("?", "x")):
+        raise SpecError(f"the pattern {shown!a} is met by no call: {odd}", "type the name anew")
 
 
 def check_name(name: str) -> str:

@@ -4,7 +4,8 @@ A value travels as raw msgpack and is opened only here, so that nothing that
 the child sends can surprise the code that shows it later.
 """
 
-from typing import Any, Final
+from collections.abc import Generator
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,6 +20,49 @@ MAX_NESTING: Final = 100
 Python's own limit counts the callers too: what one process could just read,
 another, called from deeper down, could not.
 """
+
+MAX_CONTAINERS: Final = 1 << 19
+"""How many arrays and maps may be in a value: each takes some seventy bytes of memory, and
+one byte on the wire."""
+
+_AT_ONCE: Final = 4096
+"""Arrays and maps that are read in one step."""
+_STEP: Final = 512
+_CONTAINER_HEADERS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
+_LEAVES: Final = frozenset({int, float, str, bool, type(None)})
+#: Bytes of the items whose first byte says how many: nil, booleans, numbers, fixed extensions.
+_FIXED: Final = {
+    0xC0: 1,
+    0xC2: 1,
+    0xC3: 1,
+    0xCA: 5,
+    0xCB: 9,
+    0xCC: 2,
+    0xCD: 3,
+    0xCE: 5,
+    0xCF: 9,
+    0xD0: 2,
+    0xD1: 3,
+    0xD2: 5,
+    0xD3: 9,
+    0xD4: 3,
+    0xD5: 4,
+    0xD6: 6,
+    0xD7: 10,
+    0xD8: 18,
+}
+#: Binary data, extensions and text: bytes of their length, and what comes with it.
+_SIZED: Final = {
+    0xC4: (1, 0),
+    0xC5: (2, 0),
+    0xC6: (4, 0),
+    0xC7: (1, 1),
+    0xC8: (2, 1),
+    0xC9: (4, 1),
+    0xD9: (1, 0),
+    0xDA: (2, 0),
+    0xDB: (4, 0),
+}
 
 #: What `msgspec.to_builtins` makes of everything that holds something.
 _CONTAINERS: Final = frozenset({list, dict, tuple})
@@ -47,31 +91,188 @@ def pack_value(value: object) -> msgspec.Raw:
         raise LocalProtocolError(f"not a JSON value: {one_line(error)}") from None
 
 
-def open_value(raw: msgspec.Raw, what: str = "value") -> Any:
+def open_value(raw: msgspec.Raw, what: str = "value", most: int = MAX_CONTAINERS) -> Any:
     """The Python value of *raw*, proven to be writable as JSON.
 
     Raises:
-        PeerProtocolError: it is not msgpack, nests too deeply, or holds what JSON cannot say.
+        PeerProtocolError: it is not msgpack, nests too deeply, holds what JSON cannot say,
+            or more than *most* arrays and maps.
+    """
+    steps = opening(raw, what, most)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value.value
+
+
+class TooManyPartsError(PeerProtocolError):
+    """A value holds more arrays and maps than it may."""
+
+
+class Opened(NamedTuple):
+    """A value, and how many arrays and maps are in it."""
+
+    value: Any
+    containers: int
+
+
+def opening(
+    raw: msgspec.Raw, what: str = "value", most: int = MAX_CONTAINERS
+) -> Generator[None, None, Opened]:
+    """`open_value` in steps of a few milliseconds at most, whatever *raw* is made of.
+
+    A million empty arrays take msgspec a second and more: each is an object that Python's
+    garbage collector looks at again and again.
+
+    Raises: see `open_value`.
     """
     try:
-        plain = msgspec.to_builtins(msgspec.msgpack.decode(raw), str_keys=True)
-        _check_nesting(plain)
-        msgspec.json.encode(plain)
+        if _containers_at_most(raw) <= _AT_ONCE:
+            opened: Opened | None = _open_at_once(raw)
+        else:
+            opened = yield from _walk(bytes(raw), most)
+    except LookupError:  # of 0xc1, too, which is no item
+        raise PeerProtocolError(f"bad {what}: not msgpack, or cut short") from None
     except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise PeerProtocolError(f"bad {what}: {one_line(error)}") from None
-    return plain
+    if opened is None or opened.containers > most:
+        raise TooManyPartsError(f"bad {what}: more than {most:,} lists and maps")
+    return opened
 
 
-def _check_nesting(plain: object) -> None:
+def _containers_at_most(raw: msgspec.Raw) -> int:
+    """A bound of the number of arrays and maps in *raw*, found fast: text may look like some."""
+    view = memoryview(raw)
+    return len(view) - len(bytes(view).translate(None, _CONTAINER_HEADERS))
+
+
+def _open_at_once(raw: msgspec.Raw) -> Opened:
+    plain = msgspec.to_builtins(msgspec.msgpack.decode(raw), str_keys=True)
+    containers = _check_nesting(plain)
+    msgspec.json.encode(plain)
+    return Opened(plain, containers)
+
+
+class _Open:
+    """An array or a map that is being read: how many of its items are missing."""
+
+    __slots__ = ("items", "key", "left")
+
+    def __init__(self, items: Any, left: int) -> None:
+        self.items = items
+        self.left = left
+        self.key: str | None = None
+
+
+def _walk(data: bytes, most: int) -> Generator[None, None, Opened | None]:
+    """Read *data* item by item; the arrays and maps here, all else by msgspec.
+
+    None: there are more than *most* arrays and maps.
+    """
+    stack: list[_Open] = []
+    containers = steps = at = 0
+    while True:
+        steps += 1
+        if not steps % _STEP:
+            yield
+        begin = _container(data, at)
+        if begin is None:
+            end = _leaf_end(data, at)
+            item: Any = msgspec.msgpack.decode(data[at:end])
+            if type(item) not in _LEAVES:
+                item = msgspec.to_builtins(item)
+            at = end
+        else:
+            item, left, at = begin
+            containers += 1
+            if containers > most:
+                return None
+            if left:
+                if len(stack) >= MAX_NESTING:
+                    raise RecursionError
+                stack.append(_Open(item, left))
+                continue
+        item = _put(item, stack)
+        if not stack:
+            if at != len(data):
+                raise ValueError("bytes behind it")
+            return Opened(item, containers)
+
+
+def _put(item: Any, stack: list[_Open]) -> Any:
+    """Put *item*, which is whole, into what it is part of, and so on for what gets whole by it.
+
+    What is left at last, where *stack* is empty then.
+    """
+    while stack:
+        parent = stack[-1]
+        if type(parent.items) is list:
+            parent.items.append(item)
+        elif parent.key is None:
+            parent.key = _key(item)
+            break
+        else:
+            parent.items[parent.key], parent.key = item, None
+        parent.left -= 1
+        if parent.left:
+            break
+        item = stack.pop().items
+    return item
+
+
+def _container(data: bytes, at: int) -> tuple[Any, int, int] | None:
+    """An array or map that begins at *at*: itself, empty, its number of items, where they begin."""
+    first = data[at]
+    if 0x80 <= first < 0xA0:
+        return ({} if first < 0x90 else []), first & 0x0F, at + 1
+    if 0xDC <= first <= 0xDF:
+        behind = at + (3 if first in (0xDC, 0xDE) else 5)
+        left = int.from_bytes(data[at + 1 : behind])
+        # Each item is a byte at least, so none that is missing is waited for.
+        if left > len(data) - behind:
+            raise IndexError
+        return ({} if first >= 0xDE else []), left, behind
+    return None
+
+
+def _leaf_end(data: bytes, at: int) -> int:
+    """Where the item behind that at *at* begins, which is neither array nor map."""
+    first = data[at]
+    if first < 0x80 or first >= 0xE0:
+        return at + 1
+    if first < 0xC0:  # a short text
+        return at + 1 + (first & 0x1F)
+    fixed = _FIXED.get(first)
+    if fixed is not None:
+        return at + fixed
+    width, more = _SIZED[first]
+    return at + 1 + width + int.from_bytes(data[at + 1 : at + 1 + width]) + more
+
+
+def _key(item: object) -> str:
+    if isinstance(item, str):
+        return item
+    if isinstance(item, list | dict):
+        raise TypeError("a map's key is no text")
+    (key,) = msgspec.to_builtins({item: None}, str_keys=True)
+    return str(key)
+
+
+def _check_nesting(plain: object) -> int:
+    """The number of arrays and maps in *plain*."""
     containers: list[Any] = [plain] if type(plain) in _CONTAINERS else []
+    count = len(containers)
     for _ in range(MAX_NESTING):
         if not containers:
-            return
+            return count
         inner: list[Any] = []
         for container in containers:
             for item in container.values() if type(container) is dict else container:
                 if type(item) in _CONTAINERS:
                     inner.append(item)  # noqa: PERF401 - a comprehension a container costs more
         containers = inner
+        count += len(inner)
     if containers:
         raise RecursionError
+    return count

@@ -56,6 +56,7 @@ class Reason(enum.StrEnum):
     NOT_EXECUTABLE = "not_executable"
     SUPERVISOR_DIED = "supervisor_died"
     SUPERVISOR_EXIT = "supervisor_exit"
+    INTERNAL = "internal"
 
 
 class Rung(enum.StrEnum):

@@ -6,6 +6,7 @@ that its ``protocol.py`` is not taken for ours; the outcome is sent before what 
 left over is cleaned up, so that it cannot be lost there.
 """
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -18,25 +19,33 @@ from agentctl_child.sdk.connection import EXIT_UNSUPERVISED, Connection
 from agentctl_child.sdk.mode import Mode, SyncMode
 from agentctl_child.sdk.mode_choice import mode_for, mode_for_value
 from agentctl_child.sdk.outcome import Outcome
+from agentctl_child.sdk.outgoing import MAX_LABEL, shortened
 from agentctl_child.sdk.supervision import supervision
+from agentctl_protocol.errors import LocalProtocolError
 from agentctl_protocol.messages import ErrorMessage, Ready
+from agentctl_protocol.os_names import to_native
 
 __all__ = ["BOOTSTRAP", "main"]
 
 _T = TypeVar("_T")
 
 
-def main(channel_fd: int) -> NoReturn:
-    """Greet the supervisor on *channel_fd*, run the function that it names, and exit.
+def main(channel: tuple[int, int]) -> NoReturn:
+    """Greet the supervisor on *channel*, run the function that it names, and exit.
 
+    *channel*: the descriptor to read from and the one to write to.
     Exit status: 0 for a value or a stop, 1 for an error, 70 when the supervisor is
     gone; that of `SystemExit` where the function raised one.
     """
     status = EXIT_UNSUPERVISED
+    agent: _Agent | None = None
     try:
-        status = _Agent(channel_fd).live()
+        agent = _Agent(channel)
+        status = agent.live()
     except BaseException as error:  # noqa: BLE001 - ours: the agent's own never gets here
         sys.stderr.write(f"agentctl: internal error: {one_line(error)}\n")
+        if agent is not None:
+            agent.give_up(error)
     finally:
         # Whatever happened: no frame above this one may ever run in an agent's process.
         os._exit(status)
@@ -45,13 +54,13 @@ def main(channel_fd: int) -> NoReturn:
 class _Agent:
     """One agent's life."""
 
-    def __init__(self, channel_fd: int) -> None:
+    def __init__(self, channel: tuple[int, int]) -> None:
         surroundings.prepare_process()
         self._interruption = supervision.interruption
         # Everything is shielded but the agent's own code.
         self._interruption.shield.depth = 1
         self._interruption.install()
-        self._connection = Connection(channel_fd, self._interruption)
+        self._connection = Connection(channel, self._interruption)
         self._mode: Mode = SyncMode(self._interruption)
 
     def live(self) -> int:
@@ -63,8 +72,9 @@ class _Agent:
         # no other run waits for it, and before the agent's paths, so that it is Python's own.
         import agentctl_child.sdk.asyncio_mode  # noqa: F401
 
-        surroundings.prepare_python(start.target, start.paths)
-        ended = self._run(start.target)
+        name = to_native(start.target)
+        surroundings.prepare_python(name, tuple(map(to_native, start.paths)))
+        ended = self._run(name)
         if supervision.connection() is None:
             return _end_of_fork(ended)
         if ended.message is not None:
@@ -73,6 +83,14 @@ class _Agent:
         surroundings.flush_standard_streams()
         self._connection.leave(cancelled=ended.message is None)
         return ended.exit_status
+
+    def give_up(self, error: BaseException) -> None:
+        """Tell the supervisor of a fault of ours, if it can be told."""
+        with contextlib.suppress(LocalProtocolError):  # before hello, or after the outcome
+            text = shortened(one_line(error), "text", 1000)
+            kind = type(error).__name__[:MAX_LABEL]
+            self._connection.say(ErrorMessage(kind=kind, text=text, loading=True))
+            self._connection.leave(cancelled=False)
 
     def _run(self, name: str) -> Outcome:
         if self._is_stopped():

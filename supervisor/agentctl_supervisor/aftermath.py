@@ -14,11 +14,12 @@ import trio
 from agentctl_protocol.records import WorkspaceRecord
 from agentctl_protocol.report import Workspace
 from agentctl_supervisor.run_log import RunLog
+from agentctl_supervisor.worker_threads import run_sync
 from agentctl_supervisor.workspace.handing_over import BOUNDS
 from agentctl_supervisor.workspace.private_places import remove_private
 from agentctl_supervisor.workspace.survey import LOOK_S, Survey
 
-_AT_ONCE: Final = 4
+AT_ONCE: Final = 4
 """Looks at the same time: they take the interpreter's lock in turns anyway."""
 _LEAST_S: Final = 0.02
 _HUNG_S: Final = 2.0
@@ -48,6 +49,12 @@ class Aftermath:
             found = await self._look(() if self.own_uid is None else (self.own_uid,))
             self._log.append(WorkspaceRecord(found))
 
+    def leave(self, why: str) -> None:
+        """Append that nobody looked, and *why*."""
+        if self._survey.is_needed and self._log.fold.started:
+            found = self._survey.unseen(why, self._log.fold.open_at_kill)
+            self._log.append(WorkspaceRecord(found))
+
     def remove_private(self) -> None:
         """Remove what was only the run's.  Blocks, within a time."""
         remove_private(self._directory)
@@ -56,23 +63,22 @@ class Aftermath:
         limiter = _common_limiter()
         # When a supervisor ends hundreds of runs, nobody waits minutes for reports.
         waiting = limiter.statistics().tasks_waiting
-        seconds = max(LOOK_S / (1 + waiting / _AT_ONCE), _LEAST_S)
+        seconds = max(LOOK_S / (1 + waiting / AT_ONCE), _LEAST_S)
         look = self._survey.look
         open_files = self._log.fold.open_at_kill
         why = "its file system did not answer"
         async with limiter:
             with trio.move_on_after(_HUNG_S + max(seconds, BOUNDS.seconds if uids else 0.0)):
                 try:
-                    return await trio.to_thread.run_sync(
+                    return await run_sync(
+                        "workspaces",
                         look,
                         *(uids, seconds, open_files),
                         abandon_on_cancel=True,
-                        # One that hangs takes nobody's place.
-                        limiter=trio.CapacityLimiter(1),
                     )
                 except OSError as error:
                     why = f"looking failed: {error.strerror}"
-                except RuntimeError:  # no more threads for this user
+                except RuntimeError:  # no thread is kept for it, and none can be started
                     why = "looking failed: no thread could be started"
         # Whatever becomes of the look, the run's end is written down.
         return self._survey.unseen(why, open_files)
@@ -82,6 +88,6 @@ def _common_limiter() -> trio.CapacityLimiter:
     try:
         return _limiter.get()
     except LookupError:
-        limiter = trio.CapacityLimiter(_AT_ONCE)
+        limiter = trio.CapacityLimiter(AT_ONCE)
         _limiter.set(limiter)
         return limiter

@@ -13,6 +13,9 @@ from typing import BinaryIO
 
 import msgspec
 
+from agentctl_protocol.os_names import display
+from agentctl_protocol.visible_text import is_visible
+from agentctl_supervisor.json_text import json_page
 from agentctl_supervisor.listing import current_report
 from agentctl_supervisor.store.log_reader import segment_name
 from agentctl_supervisor.store.run_directory import RunDirectory
@@ -41,9 +44,18 @@ def write_bundle(directory: RunDirectory, out: BinaryIO) -> Manifest:
     Everything is below a directory named as the run.  Blocks.
 
     Raises:
+        NoSuchRunError: it was removed meanwhile.
         DamagedRunError: its spec or report cannot be read.
         OSError: *out* takes no more.
     """
+    with directory.while_there():
+        manifest = _write(directory, out)
+        # What was looked for in vain had been removed, perhaps.
+        os.lstat(directory.path)
+    return manifest
+
+
+def _write(directory: RunDirectory, out: BinaryIO) -> Manifest:
     report = current_report(directory)
     spec = directory.read_spec()
     files: list[str] = []
@@ -54,8 +66,8 @@ def write_bundle(directory: RunDirectory, out: BinaryIO) -> Manifest:
             _add(tar, f"{directory.id}/{name}", io.BytesIO(data), len(data))
             files.append(name)
 
-        add("spec.json", msgspec.json.format(msgspec.json.encode(spec)))
-        add("report.json", msgspec.json.format(msgspec.json.encode(report)))
+        add("spec.json", json_page(spec.stored()).encode())
+        add("report.json", json_page(report).encode())
         number = 1
         while (path := directory.path / segment_name(number)).exists():
             with path.open("rb") as segment:
@@ -73,17 +85,22 @@ def write_bundle(directory: RunDirectory, out: BinaryIO) -> Manifest:
                 refused = f"it would be {_place(artifact.path)} as well"
             refused = refused or _add_artifact(tar, directory.id, artifact, roots)
             if refused:
-                left_out.append(f"{artifact.path}: {refused}")
+                left_out.append(f"{display(artifact.path)}: {refused}")
             else:
                 files.append(_place(artifact.path))
         manifest = Manifest(directory.id, files=tuple(files), left_out=tuple(left_out))
-        add("MANIFEST.json", msgspec.json.format(msgspec.json.encode(manifest)))
+        add("MANIFEST.json", json_page(manifest).encode())
     return manifest
 
 
 def _place(path: str) -> str:
-    """Where an artifact goes: below ``artifacts/``, whatever the agent called it."""
-    return "artifacts" + os.path.normpath(f"/./{path}")
+    """Where an artifact goes: below ``artifacts/``, whatever the agent called it.
+
+    A name that could do something to the terminal of whoever lists or unpacks the bundle is
+    written as Python would escape it.
+    """
+    shown = "".join(c if is_visible(c) else ascii(c)[1:-1] for c in display(path))
+    return "artifacts" + os.path.normpath(f"/./{shown}")
 
 
 def _add_artifact(

@@ -4,61 +4,15 @@ Pure.  The rules are the caller's; what they are matched against, a call's name 
 arguments, is the agent's.
 """
 
-import fnmatch
-import functools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
 
-import msgspec
-
-from agentctl_protocol.errors import PeerProtocolError
+from agentctl_protocol.call_names import oddity
 from agentctl_protocol.messages import Ask
 from agentctl_protocol.spec import RunSpec
-from agentctl_protocol.values import open_value
 from agentctl_protocol.vocabulary import Reason
-
-MAX_MATCHED_ARGUMENTS: Final = 1 << 16
-"""Characters of a call's arguments that a pattern sees.  What is longer matches every pattern
-of an approval and of a denial, and none of a permission: nothing slips past in a long tail."""
-
-
-class CallPattern:
-    """``NAME`` or ``NAME:ARGUMENTS``, both with ``*`` and ``?``; all else is what it is.
-
-    ``ARGUMENTS`` is matched against the arguments as JSON without blanks, or against the
-    text itself if they are one string.  ``shell:*`` is the same as ``shell``.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text: Final = text
-        name, colon, arguments = text.partition(":")
-        self._name = _compiled(name)
-        self._arguments = _compiled(arguments) if colon and arguments != "*" else None
-
-    def __repr__(self) -> str:
-        return f"<CallPattern {self.text}>"
-
-    def matches(self, name: str, arguments: str | None) -> bool:
-        """Whether a call is meant; ``arguments`` of None are too long to be looked at."""
-        if self._name.fullmatch(name) is None:
-            return False
-        if self._arguments is None or arguments is None:
-            return True
-        return self._arguments.fullmatch(arguments) is not None
-
-    def surely_matches(self, name: str, arguments: str | None) -> bool:
-        """The same, but arguments that cannot be looked at match nothing that names any."""
-        return not (arguments is None and self._arguments is not None) and self.matches(
-            name, arguments
-        )
-
-
-@functools.cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    # A bracket is one: the list in ``shell:["rm","x"]`` is not one of characters.
-    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")), re.DOTALL)
+from agentctl_supervisor.call_arguments import Arguments, arguments_of
+from agentctl_supervisor.call_pattern import CallPattern
 
 
 @dataclass(frozen=True)
@@ -82,8 +36,10 @@ class CallRules:
     Args:
         calls, tokens: budgets of the whole run; None is none.
         each: budgets of calls by pattern; every pattern that matches counts.
-        allow: if there are any, a tool call must match one of them.
-        deny, approve: tool calls that are refused, and those that a person decides on.
+        allow: if there are any about its kind, a call must match one of them.
+        deny, approve: calls that are refused, and those that a person decides on.
+
+    Where there is a pattern, a call whose name is not what it looks like is refused.
     """
 
     def __init__(
@@ -101,10 +57,10 @@ class CallRules:
         self._allow = [CallPattern(text) for text in allow]
         self._deny = [CallPattern(text) for text in deny]
         self._approve = [CallPattern(text) for text in approve]
-        self._look_at_arguments = any(
-            ":" in pattern.text
-            for pattern in (*self._allow, *self._deny, *self._approve, *(p for p, _ in self._each))
-        )
+        patterns = (*self._allow, *self._deny, *self._approve, *(p for p, _ in self._each))
+        self._look_at_names = bool(patterns)
+        self._look_at_arguments = any(pattern.looks_at_arguments for pattern in patterns)
+        self._looked_at: tuple[Ask, Arguments | None] | None = None
         self._granted = 0
         self._granted_each = [0] * len(self._each)
 
@@ -129,14 +85,16 @@ class CallRules:
         ``tokens``: how many the run has used, as far as is known.  ``waiting``: how many of the
         calls that count wait for a person, who may refuse them.
         """
+        if self._look_at_names and (odd := oddity(ask.name)):
+            return Refusal(f"the name {ask.name!a} is not what it looks like: {odd}")
         arguments = self._arguments_of(ask)
-        if ask.kind == "tool":
-            if (rule := _first(self._deny, ask.name, arguments)) is not None:
-                return Refusal(f"denied by the rule {rule.text!r}")
-            if self._allow and not any(
-                pattern.surely_matches(ask.name, arguments) for pattern in self._allow
-            ):
-                return Refusal(f"no rule allows {ask.name!r}")
+        if (rule := _first(self._deny, ask, arguments)) is not None:
+            return Refusal(f"denied by the rule {rule.text!r}")
+        allow = [pattern for pattern in self._allow if pattern.covers(ask.kind)]
+        if allow and not any(pattern.allows(ask, arguments) for pattern in allow):
+            if ask.kind == "model":
+                return Refusal(f"no rule allows the model {ask.name!r} (model:* allows all)")
+            return Refusal(f"no rule allows {ask.name!r}")
         if self._calls is not None and self._granted >= self._calls:
             if self._granted - waiting < self._calls:
                 return Refusal(
@@ -152,11 +110,11 @@ class CallRules:
                 Reason.TOKENS,
             )
         for used, (pattern, most) in zip(self._granted_each, self._each, strict=True):
-            if used >= most and pattern.matches(ask.name, arguments):
+            if used >= most and pattern.forbids(ask, arguments):
                 return Refusal(
                     f"the budget of {_counted(most, 'call')} of {pattern.text!r} is used up"
                 )
-        if ask.kind == "tool" and (rule := _first(self._approve, ask.name, arguments)) is not None:
+        if (rule := _first(self._approve, ask, arguments)) is not None:
             return Approval(rule.text)
         return None
 
@@ -166,7 +124,7 @@ class CallRules:
         if self._each:
             arguments = self._arguments_of(ask)
             for index, (pattern, _) in enumerate(self._each):
-                self._granted_each[index] += pattern.matches(ask.name, arguments)
+                self._granted_each[index] += pattern.forbids(ask, arguments)
 
     def uncount(self, ask: Ask) -> None:
         """A counted *ask* was refused by a person."""
@@ -174,7 +132,7 @@ class CallRules:
         if self._each:
             arguments = self._arguments_of(ask)
             for index, (pattern, _) in enumerate(self._each):
-                self._granted_each[index] -= pattern.matches(ask.name, arguments)
+                self._granted_each[index] -= pattern.forbids(ask, arguments)
 
     def tokens_exceeded(self, tokens: int) -> Refusal | None:
         """Whether a run that has used so many tokens has to end now."""
@@ -184,26 +142,19 @@ class CallRules:
             f"{tokens:,} tokens used of {_counted(self._tokens, 'token')}", Reason.TOKENS
         )
 
-    def _arguments_of(self, ask: Ask) -> str | None:
+    def _arguments_of(self, ask: Ask) -> Arguments | None:
         if not self._look_at_arguments:
-            return ""
-        return text_of(ask.args)
+            return None
+        # Once for judging it and counting it.
+        if self._looked_at is None or self._looked_at[0] is not ask:
+            self._looked_at = ask, arguments_of(ask.args)
+        return self._looked_at[1]
 
 
-def text_of(raw: msgspec.Raw) -> str | None:
-    """Arguments as a pattern sees them; None if they are too long, or no value at all."""
-    if len(memoryview(raw)) > 4 * MAX_MATCHED_ARGUMENTS:
-        return None
-    try:
-        value: Any = open_value(raw, "arguments")
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    except (PeerProtocolError, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        return None
-    return text if len(text) <= MAX_MATCHED_ARGUMENTS else None
-
-
-def _first(patterns: Sequence[CallPattern], name: str, arguments: str | None) -> CallPattern | None:
-    return next((pattern for pattern in patterns if pattern.matches(name, arguments)), None)
+def _first(
+    patterns: Sequence[CallPattern], ask: Ask, arguments: Arguments | None
+) -> CallPattern | None:
+    return next((pattern for pattern in patterns if pattern.forbids(ask, arguments)), None)
 
 
 def _counted(number: int, what: str) -> str:

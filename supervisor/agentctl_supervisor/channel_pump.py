@@ -1,25 +1,36 @@
-"""The supervisor's end of a run's channel: a socket, a `Channel`, and nobody waiting.
+"""The supervisor's end of a run's channel: two pipes, a `Channel`, and nobody waiting.
 
 Whatever the agent does with its end, three things hold: a cancel is never
 stuck behind something else that we wait to send; an agent that does not read
 what we send is no longer read from; and what it sent before it died is read
 without waiting for a grandchild that holds its end open.
+
+However many messages it sends at once, they are heard a few at a time: see `turns`.
 """
 
-import socket
+import fcntl
+import os
+import struct
+import termios
 from collections.abc import Callable
 from typing import Final
 
 import trio
 
-from agentctl_protocol.channel import Channel, IllegalInputError, supervisor_end
+from agentctl_protocol.channel import Channel, supervisor_end
+from agentctl_protocol.channel_state import SupervisorState
 from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError
 from agentctl_protocol.messages import ChildMessage, SupervisorMessage
+from agentctl_supervisor import readiness
+from agentctl_supervisor.plumbing import ChannelEnds
+from agentctl_supervisor.turns import turns
 
 _READ_BYTES: Final = 1 << 16
 _OUTBOX_BYTES: Final = 1 << 20
 """Unsent bytes over which we stop reading what the agent says."""
 _DRAIN_BYTES: Final = 64 << 20
+_DRAIN_S: Final = 10.0
+_INT: Final = struct.Struct("i")
 
 Heard = Callable[[ChildMessage, bytes], None]
 
@@ -27,13 +38,15 @@ Heard = Callable[[ChildMessage, bytes], None]
 class ChannelPump:
     """Reads messages and hands them to *heard*; sends without blocking the caller.
 
-    *heard* is called in order, from `run` or from `drain`, and must not block.
+    *heard* is called in order, in `run` or in `drain`, and must not block.
     *illegal* is called once, with the text of the error, and nothing is read after it.
     """
 
-    def __init__(self, sock: socket.socket, heard: Heard, illegal: Callable[[str], None]) -> None:
-        sock.setblocking(False)
-        self._socket = sock
+    def __init__(self, ends: ChannelEnds, heard: Heard, illegal: Callable[[str], None]) -> None:
+        # Of our ends alone: the agent's are open file descriptions of their own.
+        for fd in ends:
+            os.set_blocking(fd, False)
+        self._reads, self._writes = ends
         self._heard = heard
         self._illegal = illegal
         self._channel: Channel[SupervisorMessage, ChildMessage] = supervisor_end()
@@ -41,6 +54,7 @@ class ChannelPump:
         self._more_to_send = trio.Event()
         self._outbox_emptied = trio.Event()
         self._open = True
+        self._is_illegal = self._is_draining = False
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed"
@@ -50,6 +64,11 @@ class ChannelPump:
     def torn_bytes(self) -> int:
         """Bytes of a last frame that did not arrive whole."""
         return self._channel.pending
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the agent waits for what it is to do."""
+        return self._open and self._channel.supervisor_state is SupervisorState.OPENING
 
     def send(self, *messages: SupervisorMessage) -> bool:
         """Send *messages* in one frame, now or as soon as the agent reads.
@@ -64,7 +83,7 @@ class ChannelPump:
             return False
         if not self._outbox:
             data = data[self._send_now(data) :]
-        if data:
+        if data and not self._is_draining:
             self._outbox += data
             self._more_to_send.set()
         return True
@@ -72,7 +91,7 @@ class ChannelPump:
     def _send_now(self, data: bytes | bytearray) -> int:
         """How many bytes of *data* need not be sent any more."""
         try:
-            return self._socket.send(data)
+            return os.write(self._writes, data)
         except BlockingIOError:
             return 0
         except OSError:  # it is dead: nobody will miss them
@@ -92,34 +111,52 @@ class ChannelPump:
 
     async def _read(self) -> None:
         while self._open:
-            # One piece a turn: a flood from one agent must not hold up another's stop.
-            await trio.lowlevel.wait_readable(self._socket)
-            self._read_once()
-            if self._outbox:
+            await readiness.wait_readable(self._reads)
+            # No more is read before all of it was heard: that is what holds a flood back.
+            if self._read_once() and await self._hear_all():
                 await self.wait_outbox_below_limit()
 
     def _read_once(self) -> bool:
         """Whether something was read: False when there is nothing (more), now or ever."""
         try:
-            data = self._socket.recv(_READ_BYTES)
+            data = os.read(self._reads, _READ_BYTES)
         except BlockingIOError:
             return False
-        except OSError:  # ECONNRESET: it died with unread input; what it said came before
+        except OSError:  # EIO, ENODATA: it has spliced in a page that cannot be read any more
             data = b""
         if not data:
             self._open = False
             return False
+        self._channel.feed(data)
+        return True
+
+    async def _hear_all(self) -> bool:
+        """Hand over what was read, in turns with others; whether the channel is still open."""
+        common = turns()
+        turn = common.now() if self._is_draining else await common.next()
+        while True:
+            with turn:
+                while turn.goes_on():
+                    if not self._hear_one():
+                        return self._open
+            if len(self._outbox) > _OUTBOX_BYTES:
+                await self.wait_outbox_below_limit()
+            turn = await common.next()
+
+    def _hear_one(self) -> bool:
+        """Whether there was a message; after an illegal one there is none."""
+        if self._is_illegal:
+            return False
         try:
-            heard = self._channel.receive(data)
+            one = self._channel.next_message()
         except PeerProtocolError as error:
+            self._is_illegal = True
             self._open = False
-            legal = error.messages if isinstance(error, IllegalInputError) else ()
-            for message, raw in legal:
-                self._heard(message, raw)
             self._illegal(str(error))
             return False
-        for message, raw in heard:
-            self._heard(message, raw)
+        if one is None:
+            return False
+        self._heard(*one)
         return True
 
     async def _send_outbox(self) -> None:
@@ -127,7 +164,7 @@ class ChannelPump:
             await self._more_to_send.wait()
             self._more_to_send = trio.Event()
             while self._outbox:
-                await trio.lowlevel.wait_writable(self._socket)
+                await readiness.wait_writable(self._writes)
                 del self._outbox[: self._send_now(self._outbox[:_READ_BYTES])]
                 self._notify_emptied()
             self._notify_emptied()
@@ -136,18 +173,40 @@ class ChannelPump:
         self._outbox_emptied.set()
         self._outbox_emptied = trio.Event()
 
-    def drain(self) -> None:
-        """Read what the agent left behind, without waiting.  To be called when it is dead.
+    async def drain(self) -> int:
+        """Hear what the agent left behind.  To be called when it is dead, and `run` is over.
 
         It ends with EAGAIN when a process outside the run holds the other end,
-        with EOF or ECONNRESET otherwise, and after 64 MB in any case.
+        with EOF otherwise, and after 64 MB or ten seconds in any case.
+
+        Returns:
+            how many bytes were there and left unheard.
         """
+        self._is_draining = True
+        self._outbox.clear()  # nobody reads it
         budget = _DRAIN_BYTES
-        while self._open and budget > 0 and self._read_once():
-            budget -= _READ_BYTES
+        with trio.move_on_after(_DRAIN_S):
+            await self._hear_all()
+            while self._open and budget > 0 and self._read_once():
+                await self._hear_all()
+                budget -= _READ_BYTES
+        return self._unread()
+
+    def _unread(self) -> int:
+        """How many bytes are there to be read, whoever wrote them."""
+        if not self._open:
+            return 0
+        try:
+            (count,) = _INT.unpack(fcntl.ioctl(self._reads, termios.FIONREAD, bytes(_INT.size)))
+        except OSError:
+            return 0
+        return int(count)
 
     def close(self) -> None:
-        """Close the socket.  Nothing is read or sent any more."""
+        """Close our ends.  Nothing is read or sent any more."""
         self._open = False
-        self._socket.close()
+        if self._reads >= 0:
+            os.close(self._reads)
+            os.close(self._writes)
+            self._reads = self._writes = -1
         self._notify_emptied()

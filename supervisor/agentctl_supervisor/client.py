@@ -34,10 +34,12 @@ from agentctl_protocol.control import (
 )
 from agentctl_protocol.errors import UNREADABLE, ProtocolError
 from agentctl_protocol.framing import FrameBuffer, frame
+from agentctl_protocol.os_names import display, to_bytes
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
 from agentctl_supervisor.errors import (
     AgentctlError,
+    NoSuchRunError,
     NotWaitingError,
     SupervisorGoneError,
     SupervisorStuckError,
@@ -92,6 +94,8 @@ class Client:
         for directory in self._open_home().runs():
             try:
                 report = current_report(directory)
+            except NoSuchRunError:
+                continue
             except AgentctlError as error:
                 if on_damaged is not None:
                     on_damaged(error)
@@ -146,15 +150,20 @@ class Client:
         """
         directory = self.directory(ref)
         request = StopRequest(directory.id, grace_s, term_grace_s, _sendable(reason))
-        return _Ending(directory, request, on_step).run()
+        with directory.while_there():
+            return _Ending(directory, request, on_step).run()
 
     def kill(self, ref: str, *, reason: str = "", on_step: OnStep | None = None) -> StopOutcome:
         """SIGKILLs all of run *ref* and returns when it is over.  Else like `stop`."""
         directory = self.directory(ref)
-        return _Ending(directory, KillRequest(directory.id, _sendable(reason)), on_step).run()
+        with directory.while_there():
+            return _Ending(directory, KillRequest(directory.id, _sendable(reason)), on_step).run()
 
-    def approve(self, ref: str, call: str) -> str:
+    def approve(self, ref: str, call: str | int = "", *, up_to: int = 0) -> str:
         """Grants call *call* of run *ref*, which waits for that; what was done, for people.
+
+        *call* is a number (`WaitingCall.number`), or an id, which the agent chose.  With
+        *up_to* all that wait are meant whose number is not higher: none that came later.
 
         Raises:
             NoSuchRunError, AmbiguousRunError, DamagedRunError, StateDirectoryError.
@@ -162,15 +171,15 @@ class Client:
             SupervisorStuckError, SupervisorGoneError: nobody answers for the run.
         """
         directory = self.directory(ref)
-        return _order(directory, VerdictRequest(directory.id, _sendable(call), granted=True))
+        return _order(directory, _verdict(directory.id, call, up_to))
 
-    def deny(self, ref: str, call: str, *, reason: str = "") -> str:
+    def deny(self, ref: str, call: str | int = "", *, up_to: int = 0, reason: str = "") -> str:
         """Refuses call *call* of run *ref*; the agent is told the reason.  Else like `approve`."""
         directory = self.directory(ref)
-        request = VerdictRequest(
-            directory.id, _sendable(call), granted=False, why=_sendable(reason)
+        request = _verdict(directory.id, call, up_to)
+        return _order(
+            directory, msgspec.structs.replace(request, granted=False, why=_sendable(reason))
         )
-        return _order(directory, request)
 
     def signal(self, ref: str) -> str:
         """Fires the ``external()`` termination condition of run *ref*.  Else like `approve`."""
@@ -273,6 +282,16 @@ class _Ending:
         return self._over(already=False) or StopOutcome(done.report, gone=done.gone)
 
 
+def _verdict(run_id: str, call: str | int, up_to: int) -> VerdictRequest:
+    """A grant of *call*, or of all *up_to* that number."""
+    # 0 is the number of none, and on the wire it would mean that the id counts.
+    if call == 0 or up_to < 0 or (isinstance(call, int) and call < 0):
+        raise NotWaitingError(f"no call {call or up_to} waits for approval")
+    if isinstance(call, int):
+        return VerdictRequest(run_id, "", granted=True, number=call, up_to=up_to)
+    return VerdictRequest(run_id, _sendable(call), granted=True, up_to=up_to)
+
+
 def _order(directory: RunDirectory, request: VerdictRequest | SignalRequest) -> str:
     """Have the supervisor of the run carry out *request*; its answer."""
     report = current_report(directory)
@@ -308,7 +327,7 @@ class _SupervisorLeftError(Exception):
 
 def _sendable(text: str) -> str:
     """*text* as UTF-8 can say it: an argument may hold bytes that are none."""
-    return text.encode("utf-8", "backslashreplace").decode()[:4096]
+    return display(text)[:4096]
 
 
 def answers(path: str) -> bool:
@@ -327,18 +346,20 @@ def converse(
 ) -> Iterator[Reply | None]:
     """The replies to *request*; None for each *silence_s* seconds without one.
 
+    *path*: the supervisor's socket, as its log has it.
+
     Ends when the supervisor hangs up, cannot be reached or says what is no reply.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         # A connect waits, too, when a stuck supervisor's queue of connections is full.
         connection.settimeout(silence_s)
         try:
-            connection.connect(path)
+            connection.connect(to_bytes(path))
             connection.sendall(frame(msgspec.msgpack.encode(request)))
         except TimeoutError:
             yield None
             return
-        except OSError:
+        except (OSError, ValueError):  # the latter: no path at all
             return
         frames = FrameBuffer(MAX_CONTROL_FRAME)
         while True:

@@ -6,7 +6,7 @@ alive, and tells whoever listens.  It decides nothing.
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import trio
@@ -30,7 +30,7 @@ from agentctl_supervisor.ladder import (
     decide,
 )
 from agentctl_supervisor.processes.open_files import OpenFiles, open_for_writing
-from agentctl_supervisor.processes.process_tree import members
+from agentctl_supervisor.processes.process_tree import Census, census
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.workspace.roots import roots_of
 
@@ -45,7 +45,8 @@ class Climb:
     """The ladder of one run, and what is done on it.
 
     *gave_up* is called when SIGKILL did not empty the tree in time.  ``seen``: all that
-    were alive at a rung; ``killed``: how many were when SIGKILL was sent.
+    were alive at a rung, and not ``is_all_seen``: there were more; ``killed``: how many were
+    when SIGKILL was sent.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Climb:
         gave_up: Callable[[], None],
     ) -> None:
         self.seen: Final[set[ProcessIdentity]] = set()
+        self.is_all_seen = True
         self.killed = 0
         self._log = log
         self._keepers = keepers
@@ -104,12 +106,21 @@ class Climb:
         """The agent asked for a call."""
         self.happen(CallAsked(trio.current_time() - self._requested_at))
 
-    def look(self) -> list[ProcessIdentity]:
-        """The run's processes that are alive now; those never seen before are counted."""
+    def look(self) -> Census:
+        """Who of the run is alive now; those never seen before are counted.  Takes 50 ms at most.
+
+        A signal does not wait until thousands are counted.
+        """
         contained = self._log.fold.contained
-        alive = [] if contained is None else members(contained)
-        self.seen.update(alive)
-        return alive
+        found = Census((), complete=True) if contained is None else census(contained)
+        self.seen.update(found.alive)
+        self.is_all_seen &= found.complete
+        return found
+
+    def left(self) -> Sequence[ProcessIdentity]:
+        """Who is left when the tree is over; as `look`."""
+        # Who is still seen in a namespace without init, is seen dying.
+        return () if self._keepers.namespace_is_empty else self.look().alive
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[trio.MemoryReceiveChannel[Step]]:
@@ -132,21 +143,24 @@ class Climb:
     def _perform(self, action: Action) -> None:
         match action:
             case Take(rung=rung, left_s=left_s):
-                members_alive = self.look()
-                alive = len(members_alive)
+                found = self.look()
+                alive = len(found.alive)
                 files = OpenFiles()
                 if rung is Rung.SIGKILL:
                     # Now or never: the dead have no descriptors.
-                    files = open_for_writing(members_alive, self._writable)
+                    files = open_for_writing(found.alive, self._writable)
                 self._log.append(
                     RungRecord(
                         step=rung,
                         processes=alive,
                         open_files=files.paths,
                         open_unread=files.unread,
+                        at_least=not found.complete,
                     )
                 )
-                self._tell(Step(step=rung, processes=alive, left_s=left_s))
+                self._tell(
+                    Step(step=rung, processes=alive, left_s=left_s, at_least=not found.complete)
+                )
                 self._take(rung, left_s, alive)
             case Note(rung=rung, how=how):
                 self._log.append(Answered(step=rung, how=how))

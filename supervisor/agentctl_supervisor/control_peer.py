@@ -5,6 +5,7 @@ process connect and die, and then speak over what that one left behind: so whoev
 has to be alive, and there, when the decision is made.
 """
 
+import contextlib
 import errno
 import os
 import select
@@ -17,6 +18,7 @@ import trio
 from agentctl_supervisor.processes.process_tree import identity_of, is_alive
 
 _SO_PEERPIDFD: Final = 77  # Linux 6.5, include/uapi/asm-generic/socket.h
+_SO_PASSRIGHTS: Final = 83  # Linux 6.16
 _UCRED: Final = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
 
 
@@ -32,6 +34,16 @@ def peer_of(connection: trio.socket.SocketType) -> Peer:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     pid, uid, _ = _UCRED.unpack(credentials)
     return Peer(pid, uid)
+
+
+def take_no_descriptors(listener: socket.socket) -> None:
+    """Have the kernel refuse descriptors on connections that *listener* accepts from now on.
+
+    A run at basic reaches it, and the last close of a descriptor can take seconds.  Before
+    Linux 6.16 there is no way to refuse them.
+    """
+    with contextlib.suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
 
 
 def is_alive_still(connection: trio.socket.SocketType) -> bool:

@@ -3,7 +3,6 @@
 A grant is appended before it is sent: that record is the start of the call.
 """
 
-import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -32,6 +31,7 @@ from agentctl_protocol.report import Actor
 from agentctl_protocol.values import pack_value
 from agentctl_supervisor.channel_pump import ChannelPump
 from agentctl_supervisor.gate import Gate
+from agentctl_supervisor.plumbing import ChannelEnds
 from agentctl_supervisor.run_log import RunLog
 
 STOPPING: Final = "the run is being stopped"
@@ -47,7 +47,7 @@ class Conversation:
 
     def __init__(
         self,
-        sock: socket.socket,
+        ends: ChannelEnds,
         log: RunLog,
         start: Start,
         gate: Gate | None = None,
@@ -69,7 +69,7 @@ class Conversation:
         self._on_ask = on_ask
         self._on_said = on_said
         self._on_illegal = on_illegal
-        self._channel = ChannelPump(sock, self._heard, self._illegal)
+        self._channel = ChannelPump(ends, self._heard, self._illegal)
 
     def __repr__(self) -> str:
         return f"<Conversation {self._channel!r}, {self.gate!r}>"
@@ -91,9 +91,9 @@ class Conversation:
         finally:
             self._settled.set()
 
-    def drain(self) -> None:
-        """Read what a dead agent left behind, without waiting."""
-        self._channel.drain()
+    async def drain(self) -> int:
+        """Hear what a dead agent left behind, without waiting; how many bytes were too much."""
+        return await self._channel.drain()
 
     def close(self) -> None:
         """Nothing is said any more."""
@@ -111,13 +111,20 @@ class Conversation:
         for verdict in self.gate.close(because):
             self._answer(verdict)
 
-    def decide(self, call: str, actor: Actor, *, why: str | None) -> VerdictRecord | None:
-        """A person's verdict on a call that waits, *why* it is refused or None to grant it.
+    def decide(
+        self, is_meant: Callable[[Waiting], bool], actor: Actor, *, why: str | None
+    ) -> list[VerdictRecord | None]:
+        """A person's verdict on the calls that wait and are meant.
 
-        Returns what was answered: a grant may come too late.  None: no such call waits.
+        *why* they are refused, or None to grant them.  In one go: no call can begin to wait
+        meanwhile.  Returns what was answered to each: a grant may come too late.  None: an
+        earlier one ended the run, which has refused this one.
         """
-        verdict = self.gate.decide(call, actor, why=why)
-        return None if verdict is None else self._answer(verdict)
+        answered: list[VerdictRecord | None] = []
+        for waiting in filter(is_meant, self.gate.waiting):
+            verdict = self.gate.decide(waiting.call, actor, why=why)
+            answered.append(None if verdict is None else self._answer(verdict))
+        return answered
 
     def acknowledge(self, events: int) -> None:
         """Tell the agent that so many of its events are on the disk."""
@@ -160,8 +167,10 @@ class Conversation:
                 if not self._channel.send(self._start, *also) and also:
                     self._channel.send(self._start)  # a long one: there is no room for two
                     self._channel.send(*also)
-            case CallFinished():
-                self.gate.finish(message.call)
+                if self._channel.is_unanswered:
+                    # It would wait for ever.
+                    self._illegal("what it is to do cannot be sent to it")
+                    return
             case Bye():
                 self.over.set()
         self._log.append_from_child(message, raw)
@@ -187,7 +196,6 @@ class Conversation:
         """Write *verdict* down, then send it; what was sent."""
         if not self._log.append_verdict(verdict):
             # We were frozen just now, and somebody else decided to stop the run.
-            self.gate.finish(verdict.call)
             verdict = msgspec.structs.replace(verdict, verdict="refused", why=STOPPING, actor=None)
             self._log.append_verdict(verdict)
             self.close_gate(STOPPING)

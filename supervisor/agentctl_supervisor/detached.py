@@ -13,6 +13,7 @@ import sys
 from agentctl_protocol.report import Actor
 from agentctl_protocol.spec import SpecError
 from agentctl_protocol.vocabulary import EXIT_OWN_FAILURE, EXIT_USAGE, Reason
+from agentctl_supervisor import own_limits
 from agentctl_supervisor.detachment import Answer, Order
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.spawner_start import StartedSpawner
@@ -48,9 +49,13 @@ def main(order_fd: int, answer_fd: int) -> None:
     try:
         with open(order_fd, "rb") as file:
             order = decode_json(file.read(), Order)
+        own_limits.take_all()
         with StartedSpawner() as spawner:
             import trio
 
+            from agentctl_supervisor.readiness import check_epoll
+
+            check_epoll()
             trio.run(_supervise, order, spawner, caller)
     except BaseException as error:
         caller.tell(_answer_for(error))
@@ -67,7 +72,7 @@ async def _supervise(order: Order, spawner: StartedSpawner, caller: _Caller) -> 
             Supervisor.open(subreaper=True, spawner=spawner, import_path=order.path) as supervisor,
             trio.open_nursery() as nursery,
         ):
-            live = await supervisor.start(order.spec)
+            live = await supervisor.start(order.spec.opened())
 
             async def obey() -> None:
                 async for number in signals:

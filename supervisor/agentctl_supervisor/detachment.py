@@ -63,7 +63,7 @@ def start_detached(spec: RunSpec) -> Report:
         raise SpecError("a detached run has no standard input to read", "leave out -i")
     spec = spec.checked()
     here = working_directory(spec)
-    order = Order(msgspec.structs.replace(spec, cwd=here), import_path(os.environ, here))
+    order = Order(msgspec.structs.replace(spec, cwd=here).written(), import_path(os.environ, here))
     order_fd = os.memfd_create("agentctl-order", os.MFD_CLOEXEC)
     try:
         with open(order_fd, "wb", closefd=False) as file:

@@ -1,5 +1,7 @@
 """From a warden's last word to the records that say how a run ended.  Pure."""
 
+from signal import SIGKILL
+
 from agentctl_protocol.records import (
     Answered,
     Exit,
@@ -32,20 +34,20 @@ def how_it_ended(
     last_rung: Rung | None,
     spawner_died: bool,
     gave_up: bool,
+    out_of_memory: str = "",
 ) -> list[SupervisorRecord]:
     """The records, in the order in which they are to be appended.
 
     *last_word* None: the warden died without one, or (*gave_up*) the tree could not
     be emptied.  *stopped*: there is a stop record already, which explains the rest.
-    *last_rung*: the last one that we took ourselves.
+    *last_rung*: the last one that we took ourselves.  *out_of_memory*: what the kernel tells
+    of that, in which case it may have been the cause of a SIGKILL.
     """
     match last_word:
         case Refused(fault=fault, detail=detail, hint=hint):
             return [RefusedRecord(_REFUSED_REASONS[fault], detail, hint)]
         case Exited() as word:
-            ended = Exit(
-                word.code, word.signal, word.cpu_s, word.max_rss_bytes, word.left, word.at_ns
-            )
+            ended = exit_record(word, out_of_memory)
             by_warden: list[SupervisorRecord] = []
             if word.deadline and last_rung is not Rung.SIGKILL:
                 # Its own timer: nobody asked, and nobody was there to write it down.
@@ -60,7 +62,28 @@ def how_it_ended(
             return [Lost(detail="its spawner died"), ended] if spawner_died else [ended]
         case None:
             what = "it could not be ended" if gave_up else "its warden was killed"
-            return [Lost(detail=f"{what}: how the agent ended is not known")]
+            known = f"; {out_of_memory}" if out_of_memory else ""
+            return [Lost(detail=f"{what}: how the agent ended is not known{known}")]
+
+
+def _may_be_killed(word: Exited) -> bool:
+    """Whether a SIGKILL may have ended it, or what it waited for: a shell tells of that by 137."""
+    unknown = word.code is None and word.signal is None
+    return unknown or word.signal == SIGKILL or word.code == 128 + SIGKILL
+
+
+def exit_record(word: Exited, out_of_memory: str = "") -> Exit:
+    """The record of a warden's last word; *out_of_memory*: what is known of that."""
+    return Exit(
+        word.code,
+        word.signal,
+        word.cpu_s,
+        word.max_rss_bytes,
+        word.left,
+        word.at_ns,
+        detail=out_of_memory if _may_be_killed(word) else "",
+        orphaned=word.orphaned,
+    )
 
 
 def processes_at_end(
@@ -80,7 +103,8 @@ def processes_at_end(
     if observed is not None:
         seen = max(seen, observed.processes.seen)
         killed = max(killed, observed.processes.killed)
-    return Processes(seen=seen, killed=min(killed, seen), survivors=counted.survivors)
+    at_least = counted.at_least or (observed is not None and observed.processes.at_least)
+    return Processes(seen, min(killed, seen), counted.survivors, at_least)
 
 
 def end_detail(last_word: Exited | Refused | None) -> str:

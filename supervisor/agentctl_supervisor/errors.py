@@ -4,6 +4,10 @@ Two levels and no more.  Each error says whose action can mend it; the command
 line's last line of defence prints ``error:`` and ``hint:`` and leaves with ``exit_code``.
 """
 
+import errno
+
+from agentctl_protocol.os_names import display
+from agentctl_protocol.shared_counters import used_up
 from agentctl_protocol.vocabulary import EXIT_NO_SUCH_RUN, EXIT_OWN_FAILURE, EXIT_USAGE
 
 
@@ -16,9 +20,17 @@ class AgentctlError(Exception):
     exit_code: int = EXIT_OWN_FAILURE
 
     def __init__(self, text: str, hint: str = "", excerpt: tuple[str, ...] = ()) -> None:
-        super().__init__(text)
-        self.hint = hint
-        self.excerpt = excerpt
+        super().__init__(display(text))
+        self.hint = display(hint)
+        self.excerpt = tuple(map(display, excerpt))
+
+
+def in_words(error: OSError) -> str:
+    """Why the kernel refused a file, for people."""
+    if error.errno == errno.EAGAIN:
+        # Of open(2) with O_NONBLOCK on a regular file: fcntl(2), F_SETLEASE.
+        return "another program holds a lease on it; try again"
+    return error.strerror or str(error)
 
 
 class UsageError(AgentctlError):
@@ -61,6 +73,12 @@ class LogFullError(AgentctlError):
 
 class SpawnError(AgentctlError):
     """The run's processes could not be made."""
+
+
+def cannot_start(error: OSError) -> SpawnError:
+    """What to say when the kernel gave us something less than a run needs: what is used up."""
+    known = used_up(error.errno)
+    return SpawnError(f"cannot start a run: {error.strerror}", f"used up: {known}" if known else "")
 
 
 class SandboxUnavailableError(AgentctlError):

@@ -23,6 +23,7 @@ class Following:
     end what could not be read.
 
     Raises (while iterated):
+        NoSuchRunError: the run was removed meanwhile.
         DamagedRunError: the log cannot be read.
         AgentctlError: there is no way to follow it.
     """
@@ -46,6 +47,10 @@ class Following:
         return f"<Following {self._directory.id}{', ended' if self._ended else ''}>"
 
     def __iter__(self) -> Iterator[Record]:
+        with self._directory.while_there():
+            yield from self._records()
+
+    def _records(self) -> Iterator[Record]:
         if not self._follow:
             yield from self._read()
             return

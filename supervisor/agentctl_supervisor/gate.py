@@ -13,11 +13,14 @@ from agentctl_protocol.messages import Ask
 from agentctl_protocol.records import VerdictRecord, Waiting
 from agentctl_protocol.report import Actor
 from agentctl_supervisor.call_rules import Approval, CallRules, Refusal
+from agentctl_supervisor.used_ids import UsedIds
 
 MAX_CALLS: Final = 1 << 20
-"""Calls of one run whose ids are remembered; more are refused, so that memory is bounded."""
+"""Calls of one run; more are refused, because the ids of all are remembered (`UsedIds`)."""
 MAX_WAITING: Final = 256
 """Asks that may wait for a person at once; more are refused."""
+MAX_WAITING_BYTES: Final = 4 << 20
+"""Of the arguments of all that wait; an ask that would make them more is refused."""
 
 
 class Gate:
@@ -30,14 +33,14 @@ class Gate:
         self.exceeded: Refusal | None = None
         self._rules = rules or CallRules()
         self._closed_because = ""
-        self._open_calls: set[str] = set()
-        self._used_calls: set[str] = set()
-        self._waiting: dict[str, Ask] = {}
+        self._used_calls = UsedIds()
+        self._waiting: dict[str, tuple[Ask, Waiting]] = {}
+        self._numbered = 0
 
     def __repr__(self) -> str:
         state = f"closed: {self._closed_because}" if self._closed_because else "open"
         waiting = f", {len(self._waiting)} waiting" if self._waiting else ""
-        return f"<Gate {state}, {len(self._open_calls)} calls running{waiting}>"
+        return f"<Gate {state}, {len(self._used_calls)} calls{waiting}>"
 
     @property
     def closed(self) -> bool:
@@ -45,9 +48,9 @@ class Gate:
         return bool(self._closed_because)
 
     @property
-    def waiting(self) -> tuple[str, ...]:
-        """The calls that wait for a person, the oldest first."""
-        return tuple(self._waiting)
+    def waiting(self) -> tuple[Waiting, ...]:
+        """The calls that wait for a person, the oldest first, which has the lowest number."""
+        return tuple(waiting for _, waiting in self._waiting.values())
 
     def close(self, because: str) -> list[VerdictRecord]:
         """Refuse every ask from now on; the first reason stays.
@@ -55,12 +58,12 @@ class Gate:
         Returns the verdicts on the calls that waited: a stop is an answer to them.
         """
         self._closed_because = self._closed_because or because
-        asks = [*self._waiting.values()]
+        asks = [ask for ask, _ in self._waiting.values()]
         self._waiting.clear()
         return [_verdict(ask, self._closed_because) for ask in asks]
 
     def judge(self, ask: Ask, tokens: int = 0) -> VerdictRecord | Waiting:
-        """The verdict on *ask*, or that a person has to give it; a granted call is running.
+        """The verdict on *ask*, or that a person has to give it.
 
         *tokens*: how many the run has used so far, as far as is known.
         """
@@ -79,21 +82,25 @@ class Gate:
             case Approval(pattern=pattern):
                 if len(self._waiting) >= MAX_WAITING:
                     return _verdict(ask, f"{MAX_WAITING} calls wait for approval already")
+                # A copy: the original is a view that keeps all of its message in memory.
+                ask = msgspec.structs.replace(ask, args=msgspec.Raw(bytes(ask.args)))
+                waiting_bytes = sum(_bytes_of(one) for one, _ in self._waiting.values())
+                if waiting_bytes + _bytes_of(ask) > MAX_WAITING_BYTES:
+                    return _verdict(ask, "the calls that wait for approval are too long together")
                 self._take(ask)
-                self._waiting[ask.call] = ask
-                return Waiting(call=ask.call, kind=ask.kind, name=ask.name, rule=pattern)
+                self._numbered += 1
+                waiting = Waiting(ask.call, ask.kind, ask.name, pattern, self._numbered)
+                self._waiting[ask.call] = ask, waiting
+                return waiting
         self._take(ask)
-        self._open_calls.add(ask.call)
         return _verdict(ask)
 
     def decide(self, call: str, actor: Actor, *, why: str | None) -> VerdictRecord | None:
         """A person's verdict on a call that waits: granted if *why* is None; None: none waits."""
-        ask = self._waiting.pop(call, None)
-        if ask is None:
+        if call not in self._waiting:
             return None
-        if why is None:
-            self._open_calls.add(call)
-        else:
+        ask, _ = self._waiting.pop(call)
+        if why is not None:
             self._rules.uncount(ask)
         return _verdict(ask, why or "", actor)
 
@@ -103,16 +110,13 @@ class Gate:
         self.exceeded = self.exceeded or exceeded
         return exceeded
 
-    def finish(self, call: str) -> bool:
-        """Whether *call* was running; it is no longer."""
-        if call not in self._open_calls:
-            return False
-        self._open_calls.remove(call)
-        return True
-
     def _take(self, ask: Ask) -> None:
         self._used_calls.add(ask.call)
         self._rules.count(ask)
+
+
+def _bytes_of(ask: Ask) -> int:
+    return len(memoryview(ask.args))
 
 
 def _verdict(ask: Ask, why: str = "", actor: Actor | None = None) -> VerdictRecord:

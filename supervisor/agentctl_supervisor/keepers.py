@@ -29,6 +29,7 @@ from agentctl_protocol.spawning import (
     pack,
 )
 from agentctl_protocol.vocabulary import Containment
+from agentctl_supervisor import readiness
 from agentctl_supervisor.processes.cgroup import RunCgroup
 
 _PACKET_BYTES: Final = 1 << 16
@@ -56,6 +57,17 @@ class Keepers:
         self._root_fd = -1
         self._root_watched = trio.Event()
 
+    @property
+    def warden_pid(self) -> int | None:
+        """The pid of the warden, once there is one."""
+        return None if self.contained is None else self.contained.warden.pid
+
+    @property
+    def may_leave_orphans(self) -> bool:
+        """Whether processes of the run can be left when its warden was killed."""
+        contained = self.contained
+        return contained is not None and contained.containment is Containment.SUBREAPER
+
     def __repr__(self) -> str:
         return f"<Keepers {self.contained}>"
 
@@ -67,6 +79,16 @@ class Keepers:
         poll = select.poll()
         poll.register(self._root_fd, select.POLLIN)
         return bool(poll.poll(0))
+
+    @property
+    def namespace_is_empty(self) -> bool:
+        """Whether init is dead: the kernel lets it die as the last one (pid_namespaces(7))."""
+        contained = self.contained
+        return (
+            contained is not None
+            and contained.containment is Containment.PID_NAMESPACE
+            and self.root_is_dead
+        )
 
     def terminate(self) -> None:
         """SIGTERM, then SIGCONT, to every process of the run."""
@@ -103,7 +125,7 @@ class Keepers:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._kill_unresponsive_warden)
             while True:
-                await trio.lowlevel.wait_readable(self._status)
+                await readiness.wait_readable(self._status)
                 status = self._receive()
                 if isinstance(status, Contained):
                     self.contained = status
@@ -145,7 +167,7 @@ class Keepers:
         It may have been stopped, or starved.  ``follow`` then sees its end.
         """
         await self._root_watched.wait()
-        await trio.lowlevel.wait_readable(self._root_fd)
+        await readiness.wait_readable(self._root_fd)
         await trio.sleep(_LAST_WORD_S)
         _signal(self._warden_fd, signal.SIGKILL)
 
@@ -156,7 +178,21 @@ class Keepers:
         if self._root_fd >= 0:
             with trio.move_on_after(_UNREPORTED_S):
                 # An init whose parent died is killed by its own watch, too.
-                await trio.lowlevel.wait_readable(self._root_fd)
+                await readiness.wait_readable(self._root_fd)
+
+    async def let_go(self) -> None:
+        """Show the warden our end, by which it ends its run, and wait for its own.
+
+        For a run of which nothing was heard yet: it may just be starting.
+        """
+        self._order(Kill())
+        with contextlib.suppress(OSError):
+            self._status.shutdown(socket.SHUT_WR)
+        with trio.move_on_after(_UNREPORTED_S), contextlib.suppress(OSError):
+            while True:
+                await trio.lowlevel.wait_readable(self._status)
+                if not self._status.recv(_PACKET_BYTES):
+                    break
 
     def close(self) -> None:
         """Close all descriptors.  A run that still lives is killed by its warden."""

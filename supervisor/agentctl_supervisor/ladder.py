@@ -19,11 +19,12 @@ from typing import Final, TypeAlias
 
 from agentctl_protocol.vocabulary import Rung
 
-GIVE_UP_S: Final = 10.0
+GIVE_UP_S: Final = 30.0
 """How long SIGKILL may take to empty a tree before its survivors are named, in seconds.
 
-1,000 processes take 0.04 s flat and 0.7 s when they are nested 1,000 deep; what
-takes longer hangs in the kernel or is held by a tracer outside.
+1,000 processes take 0.04 s flat and 0.7 s when they are nested 1,000 deep.  What hangs in
+the kernel or is held by a tracer outside, the warden tells after 5 s; this is for a warden that
+says nothing, and longer than it waits for thousands that die on a busy machine.
 """
 
 

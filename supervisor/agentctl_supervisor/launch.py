@@ -7,7 +7,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from agentctl_protocol.errors import LocalProtocolError
+from agentctl_protocol.framing import MAX_FRAME, frame
 from agentctl_protocol.messages import Start
+from agentctl_protocol.os_names import display, to_text
 from agentctl_protocol.spawning import Launch
 from agentctl_protocol.spec import RunSpec, SpecError, split_target
 from agentctl_protocol.values import pack_value
@@ -28,6 +31,7 @@ def settled(spec: RunSpec, environ: Mapping[str, str]) -> RunSpec:
         SpecError: there is no level of the name that *environ* gives, or the spec cannot be
             run as it is written.
     """
+    spec.check_types()
     origins = dict(spec.origins)
     if spec.sandbox is not None:
         level = _word(spec.sandbox, Sandbox, "sandbox level")
@@ -104,35 +108,36 @@ def policy_of(
     return decide(spec, Ground(environ, working_directory(spec), run_directory, own_uid, path))
 
 
-def launch_of(spec: RunSpec, run_id: str, policy: Policy, own_uid: int | None = None) -> Launch:
+def launch_of(
+    spec: RunSpec,
+    run_id: str,
+    policy: Policy,
+    own_uid: int | None = None,
+    exit_file: str = "",
+) -> Launch:
     """What the warden of *run_id* is told, with the strongest containment.
 
-    Times out at its own limit plus both graces.
-
-    Raises:
-        SpecError: an argument, a path or the environment is no text that Linux could take.
+    Times out at its own limit plus both graces.  *exit_file*: as in `Launch`.
     """
     deadline_s = None
     if spec.time_s is not None:
         deadline_s = spec.time_s + spec.grace_s + spec.term_grace_s
-    try:
-        return Launch(
-            run=run_id,
-            sandbox=policy.level,
-            containment=Containment.PID_NAMESPACE,
-            env={os.fsencode(name): os.fsencode(value) for name, value in policy.env.items()},
-            cwd=os.fsencode(policy.cwd),
-            argv=tuple(os.fsencode(argument) for argument in policy.argv),
-            target=spec.target or "",
-            python=b"" if spec.python is None else os.fsencode(spec.python),
-            deadline_s=deadline_s,
-            host_uid=own_uid,
-            sealed=policy.level is not Sandbox.NONE,
-            view=policy.view.parts,
-            network=policy.network,
-        )
-    except UnicodeEncodeError:  # whose text may be a secret of the environment
-        raise SpecError("an argument, a path or a variable cannot be encoded") from None
+    return Launch(
+        run=run_id,
+        sandbox=policy.level,
+        containment=Containment.PID_NAMESPACE,
+        env={os.fsencode(name): os.fsencode(value) for name, value in policy.env.items()},
+        cwd=os.fsencode(policy.cwd),
+        argv=tuple(os.fsencode(argument) for argument in policy.argv),
+        target=display(spec.target or ""),
+        python=b"" if spec.python is None else os.fsencode(spec.python),
+        deadline_s=deadline_s,
+        host_uid=own_uid,
+        sealed=policy.level is not Sandbox.NONE,
+        view=policy.view.parts,
+        network=policy.network,
+        exit_file=os.fsencode(exit_file),
+    )
 
 
 def start_of(spec: RunSpec, run_id: str, policy: Policy) -> Start:
@@ -148,10 +153,25 @@ def start_of(spec: RunSpec, run_id: str, policy: Policy) -> Start:
         first = cwd
     return Start(
         run=run_id,
-        target=f"{where}:{function}",
+        target=to_text(f"{where}:{function}"),
         input=pack_value(spec.input),
-        paths=(first, *_python_path(spec, policy.env)),
+        paths=tuple(map(to_text, (first, *_python_path(spec, policy.env)))),
     )
+
+
+def check_start(start: Start) -> None:
+    """Check that *start* can be sent.
+
+    Raises:
+        SpecError: it does not fit into a message.
+    """
+    try:
+        frame(msgspec.msgpack.encode(start))
+    except LocalProtocolError:
+        raise SpecError(
+            f"the input is too long for one message of {MAX_FRAME:,} bytes",
+            "pass the path of a file instead",
+        ) from None
 
 
 def _python_path(spec: RunSpec, env: Mapping[str, str]) -> list[str]:

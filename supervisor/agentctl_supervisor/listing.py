@@ -8,7 +8,7 @@ import msgspec
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
 from agentctl_protocol.vocabulary import State
-from agentctl_supervisor.errors import AgentctlError
+from agentctl_supervisor.errors import AgentctlError, NoSuchRunError
 from agentctl_supervisor.store.finished_index import FinishedIndex, Summary, created_s, summary_of
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
@@ -52,17 +52,20 @@ def current_report(directory: RunDirectory) -> Report:
     """What is known of a run now, out of its files.
 
     Raises:
+        NoSuchRunError: it was removed meanwhile.
         DamagedRunError, StateDirectoryError.
     """
     from agentctl_supervisor.store.recovery import current
 
-    return _with_intent(directory, current(directory))
+    with directory.while_there():
+        return _with_intent(directory, current(directory))
 
 
 def created_record(directory: RunDirectory) -> Created | None:
     """The first record of the run's log, or None while there is none."""
-    for record in LogReader(directory.path):
-        return record.body if isinstance(record.body, Created) else None
+    with directory.while_there():
+        for record in LogReader(directory.path):
+            return record.body if isinstance(record.body, Created) else None
     return None
 
 
@@ -73,11 +76,15 @@ def _reports(
     rest: list[RunDirectory] = []
     for directory in directories:
         try:
-            report = directory.read_report()
+            with directory.while_there():
+                report = directory.read_report()
+                is_held = report is None and directory.is_held()
             if report is not None:
                 yield report
                 continue
-            created = created_record(directory) if directory.is_held() else None
+            created = created_record(directory) if is_held else None
+        except NoSuchRunError:
+            continue
         except AgentctlError as error:
             if on_damaged is not None:
                 on_damaged(error)
@@ -95,6 +102,8 @@ def _reports(
             # A supervisor has the last word about its own runs only.
             report = told.get(directory.id) if directory.id in live else None
             yield (current_report(directory) if report is None else _with_intent(directory, report))
+        except NoSuchRunError:
+            continue
         except AgentctlError as error:
             if on_damaged is not None:
                 on_damaged(error)

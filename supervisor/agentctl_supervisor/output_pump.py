@@ -5,11 +5,15 @@ terminal held by Ctrl-S must not hold up a stop.
 """
 
 import os
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
 import trio
+
+from agentctl_supervisor import readiness
+from agentctl_supervisor.turns import turns
 
 _READ_BYTES: Final = 1 << 16
 _WAITING_BYTES: Final = 1 << 20
@@ -51,25 +55,33 @@ class OutputPump:
         return f"<OutputPump {self.name} {state}, {self._waiting_bytes} bytes waiting>"
 
     async def read(self) -> None:
-        """Read until the stream ends; cancel it to stop."""
+        """Read until the stream ends, in turns with others; cancel it to stop."""
+        common = turns()
         while self._fd >= 0:
             try:
-                await trio.lowlevel.wait_readable(self._fd)
+                await readiness.wait_readable(self._fd)
             except trio.ClosedResourceError:
                 return  # by `close`, on behalf of a reader that went away
-            if not self._read_once():
-                continue
+            with await common.next():
+                if not self._read_once():
+                    continue
             while self._waiting_bytes > _WAITING_BYTES and self._fd >= 0:
                 await self._changed.wait()
 
-    def drain(self) -> None:
+    async def drain(self) -> None:
         """Read what is left, without waiting for anybody who still holds the pipe, and close.
 
         To be called when the run's processes are gone and `read` was cancelled.
         """
-        budget = _DRAIN_BYTES
-        while self._fd >= 0 and budget > 0 and self._read_once():
-            budget -= _READ_BYTES
+        common = turns()
+        turn, left = common.now(), _DRAIN_BYTES // _READ_BYTES
+        while True:
+            with turn:
+                while left and turn.goes_on():
+                    left = left - 1 if self._read_once() else 0
+            if not left:
+                break
+            turn = await common.next()
         self.close()
         self._draining = True
         self._change()
@@ -83,14 +95,14 @@ class OutputPump:
                 await self._changed.wait()
                 continue
             piece = self._waiting.popleft()
-            self._waiting_bytes -= len(piece)
+            self._waiting_bytes -= sys.getsizeof(piece)
             self._change()
             await self._on_output(self.name, piece)
 
     def close(self) -> None:
         """Close the pipe: a run that goes on writing gets SIGPIPE."""
         if self._fd >= 0:
-            trio.lowlevel.notify_closing(self._fd)
+            readiness.notify_closing(self._fd)
             os.close(self._fd)
             self._fd = -1
             self._change()
@@ -108,7 +120,7 @@ class OutputPump:
         self.captured.add(piece)
         if self._on_output is not None:
             self._waiting.append(piece)
-            self._waiting_bytes += len(piece)
+            self._waiting_bytes += sys.getsizeof(piece)
             self._change()
         return True
 
@@ -122,15 +134,13 @@ class _Tail:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._pieces: deque[bytes] = deque()
-        self._kept = 0
+        self._kept = bytearray()
 
     def add(self, piece: bytes) -> None:
-        self._pieces.append(piece)
-        self._kept += len(piece)
-        while self._pieces and self._kept - len(self._pieces[0]) >= self._limit:
-            self._kept -= len(self._pieces.popleft())
+        self._kept += piece
+        if len(self._kept) > self._limit + max(self._limit, _READ_BYTES):
+            # Seldom enough that moving the rest costs each byte next to nothing.
+            del self._kept[: len(self._kept) - self._limit]
 
     def bytes(self) -> bytes:
-        joined = b"".join(self._pieces)
-        return joined[-self._limit :] if self._limit else b""
+        return bytes(self._kept[-self._limit :]) if self._limit else b""

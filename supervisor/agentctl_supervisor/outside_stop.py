@@ -12,6 +12,7 @@ begins at SIGTERM.
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, Self, TypeAlias
@@ -19,6 +20,7 @@ from typing import Final, Self, TypeAlias
 import msgspec
 
 from agentctl_protocol.control import PING_TIMEOUT_S, Step
+from agentctl_protocol.os_names import to_native
 from agentctl_protocol.records import (
     Answered,
     ContainedRecord,
@@ -48,6 +50,8 @@ KILL_SIGNAL: Final = signal.SIGUSR2
 """Tells a warden what `spawning.Kill` tells it."""
 
 _EMPTY_WITHIN_S: Final = 10.0
+_DYING_WITHIN_S: Final = 20.0
+"""How much longer, as long as those who are left become fewer."""
 _NEVER_WRITTEN: Final = 1 << 62
 """Above every number of a record that is in a log."""
 _WARDEN_ALONE_S: Final = 1.0
@@ -177,7 +181,7 @@ class Grip:
         self._writable = writable
         self._warden = process_tree.open_pidfd(contained.warden)
         self._root = process_tree.open_pidfd(contained.root)
-        self._known: dict[ProcessIdentity, str] = {}
+        self._seen: set[ProcessIdentity] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -191,11 +195,14 @@ class Grip:
         """Make *moves* until the tree is empty; what a supervisor would have written down."""
         seen: list[Seen] = []
         killed = 0
+        at_least = False
         for move in moves:
-            members = self._look()
-            alive = len(members)
             if seen and not self._left():
                 break
+            found = process_tree.census(self._contained)
+            members, alive = found.alive, len(found.alive)
+            self._seen.update(members)
+            at_least = at_least or not found.complete
             files = OpenFiles()
             if move.rung is Rung.SIGKILL:
                 files = open_for_writing(members, self._writable)
@@ -204,19 +211,24 @@ class Grip:
                 processes=alive,
                 open_files=files.paths,
                 open_unread=files.unread,
+                at_least=not found.complete,
             )
             seen.append((time.time_ns(), rung))
-            on_step(Step(step=move.rung, processes=alive, left_s=move.wait_s))
+            on_step(
+                Step(
+                    step=move.rung,
+                    processes=alive,
+                    left_s=move.wait_s,
+                    at_least=not found.complete,
+                )
+            )
             answered = "yes" if self._make(move) else "no"
             seen.append((time.time_ns(), Answered(step=move.rung, how=answered)))
             on_step(Step(answered=answered))
             if move.rung is Rung.SIGKILL:
                 killed = alive
-        left = tuple(
-            Survivor(who.pid, self._known.get(who) or process_tree.command_line(who.pid))
-            for who in self._left()
-        )
-        counts = Processes(len(self._known), max(killed - len(left), 0), len(left))
+        left = tuple(Survivor(who.pid, process_tree.command_line(who.pid)) for who in self._left())
+        counts = Processes(len(self._seen), max(killed - len(left), 0), len(left), at_least)
         seen.append((time.time_ns(), End(processes=counts, survivors=left)))
         return seen
 
@@ -229,12 +241,19 @@ class Grip:
         if move.root and self._root is not None:
             process_tree.send_signal(self._root, signal.SIGKILL)
         if move.cgroup:
-            _kill_cgroup(self._contained.cgroup)
+            _kill_cgroup(to_native(self._contained.cgroup))
         if move.rung is not Rung.SIGKILL:
             return process_tree.wait_dead(self._keepers(), move.wait_s) and not self._left()
         deadline = time.monotonic() + move.wait_s
         process_tree.wait_dead(self._keepers(), min(_WARDEN_ALONE_S, move.wait_s))
-        while (left := self._left()) and (left_s := deadline - time.monotonic()) > 0:
+        longest = deadline + _DYING_WITHIN_S
+        fewest = sys.maxsize
+        while left := self._left():
+            if len(left) < fewest:  # they are dying, and the machine is busy
+                fewest = len(left)
+                deadline = min(longest, max(deadline, time.monotonic() + _EMPTY_WITHIN_S / 2))
+            if (left_s := deadline - time.monotonic()) <= 0:
+                break
             _kill_each([who for who in left if who != self._contained.warden], left_s)
             process_tree.wait_dead(self._proof(), min(_WARDEN_ALONE_S, left_s))
         return not left
@@ -266,10 +285,11 @@ class Grip:
         return left
 
     def _look(self) -> list[ProcessIdentity]:
+        if self._in_namespace and self._is_proven():
+            # Init dies as the last one: who is still seen, is seen dying.
+            return []
         alive = process_tree.members(self._contained)
-        for who in alive:
-            if who not in self._known:
-                self._known[who] = process_tree.command_line(who.pid)
+        self._seen.update(alive)
         return alive
 
 

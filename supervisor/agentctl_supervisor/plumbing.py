@@ -6,14 +6,28 @@ embedding program closes them too: it may come between the two.
 """
 
 import contextlib
+import fcntl
 import os
 import socket
+import stat
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-import trio
+from agentctl_supervisor.byte_streams import PipeWriter
+from agentctl_supervisor.output_pump import StreamName
+
+
+class ChannelEnds(NamedTuple):
+    """Our ends of a run's channel: the pipe that the agent writes, and the one that it reads.
+
+    Pipes and no socket: what a run attaches to a message on a socket is closed where we
+    receive it, and a last close can take seconds.
+    """
+
+    reads: int
+    writes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,22 +35,49 @@ class Plumbing:
     """Our ends of a run's descriptors; whoever takes one closes it."""
 
     status: socket.socket
-    channel: socket.socket
+    channel: ChannelEnds
     stdin: int | None
     stdout: int
-    stderr: int
+    stderr: int | None
+
+    def outputs(self) -> list[tuple[StreamName, int]]:
+        """The pipes of the run's output; one is called stdout, and holds both."""
+        pipes: list[tuple[StreamName, int]] = [("stdout", self.stdout)]
+        return pipes if self.stderr is None else [*pipes, ("stderr", self.stderr)]
 
     def close(self) -> None:
         """Close them all: nobody took one."""
         self.status.close()
-        self.channel.close()
-        for fd in (self.stdin, self.stdout, self.stderr):
+        for fd in (*self.channel, self.stdin, self.stdout, self.stderr):
             if fd is not None:
                 os.close(fd)
 
 
+@dataclass(frozen=True, slots=True)
+class OutputPipes:
+    """How a run's output reaches us.
+
+    ``one``: stdout and stderr are one pipe, which keeps their order.  ``capacity``: bytes that a
+    pipe is to hold, as far as this user may have them; 0: what the kernel gives.
+    """
+
+    one: bool = False
+    capacity: int = 0
+
+    def enlarge(self, fd: int) -> None:
+        """Give the pipe *fd* its capacity: F_SETPIPE_SZ, pipe(7)."""
+        if not self.capacity:
+            return
+        # EPERM: more than fs.pipe-max-size, or than this user's share of pipe pages.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, self.capacity)
+
+
+TWO_PIPES: Final = OutputPipes()
+
+
 class TheirEnds:
-    """The other ends, in the order of `LaunchPacket`."""
+    """The other ends, in the order of `LaunchPacket`: the standard streams come last."""
 
     def __init__(self, fds: Sequence[int]) -> None:
         self.fds: Final = tuple(fds)
@@ -44,6 +85,19 @@ class TheirEnds:
 
     def __repr__(self) -> str:
         return f"<TheirEnds {self.fds}>"
+
+    def give_streams(self, uid: int) -> None:
+        """Let *uid* open its standard streams by name: ``/dev/stdout`` is /proc/self/fd/1.
+
+        An open there asks the pipe's inode (mode 0600), which belongs to its maker, unlike a
+        write to the descriptor.  Either end may be opened so: a run can read what it wrote
+        itself, and take it from its own report.
+        """
+        for fd in self.fds[-3:]:
+            # The null device is the host's.
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                with contextlib.suppress(OSError):  # root without CAP_CHOWN: it runs all the same
+                    os.fchown(fd, uid, -1)
 
     def close(self) -> None:
         """Close them: the spawner has its own copies now, or never will."""
@@ -55,12 +109,12 @@ class TheirEnds:
 _not_yet_closed: Final[set[TheirEnds]] = set()
 
 
-_standard_inputs: Final = weakref.WeakSet[trio.lowlevel.FdStream]()
+_standard_inputs: Final = weakref.WeakSet[PipeWriter]()
 
 
-def standard_input(fd: int) -> trio.lowlevel.FdStream:
+def standard_input(fd: int) -> PipeWriter:
     """The stream that feeds a run; closing it is the run's end of file, whoever forks meanwhile."""
-    stream = trio.lowlevel.FdStream(fd)
+    stream = PipeWriter(fd)
     _standard_inputs.add(stream)
     return stream
 
@@ -80,8 +134,10 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
-def lay(stdin: bool) -> tuple[Plumbing, TheirEnds]:
+def lay(stdin: bool, pipes: OutputPipes = TWO_PIPES) -> tuple[Plumbing, TheirEnds]:
     """New descriptors for one run; *stdin*: an open standard input instead of the null device.
+
+    *pipes*: those for its output.
 
     Raises:
         OSError: out of descriptors (EMFILE, ENFILE); none is left open.
@@ -95,9 +151,10 @@ def lay(stdin: bool) -> tuple[Plumbing, TheirEnds]:
         status, their_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         undo.callback(status.close)
         close_on_failure(status_fd := their_status.detach())
-        channel, their_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        undo.callback(channel.close)
-        close_on_failure(channel_fd := their_channel.detach())
+        agent_reads, writes = os.pipe()
+        close_on_failure(agent_reads, writes)
+        reads, agent_writes = os.pipe()
+        close_on_failure(reads, agent_writes)
         if stdin:
             their_stdin, our_stdin = os.pipe()
             close_on_failure(their_stdin, our_stdin)
@@ -106,8 +163,17 @@ def lay(stdin: bool) -> tuple[Plumbing, TheirEnds]:
             close_on_failure(their_stdin)
         stdout, their_stdout = os.pipe()
         close_on_failure(stdout, their_stdout)
-        stderr, their_stderr = os.pipe()
-        close_on_failure(stderr, their_stderr)
+        pipes.enlarge(stdout)
+        if pipes.one:
+            stderr, their_stderr = None, os.dup(their_stdout)
+            close_on_failure(their_stderr)
+        else:
+            stderr, their_stderr = os.pipe()
+            close_on_failure(stderr, their_stderr)
+            pipes.enlarge(stderr)
         undo.pop_all()
-    theirs = TheirEnds((status_fd, channel_fd, their_stdin, their_stdout, their_stderr))
+    channel = ChannelEnds(reads, writes)
+    theirs = TheirEnds(
+        (status_fd, agent_reads, agent_writes, their_stdin, their_stdout, their_stderr)
+    )
     return Plumbing(status, channel, our_stdin, stdout, stderr), theirs

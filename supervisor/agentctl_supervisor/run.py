@@ -15,41 +15,46 @@ import trio
 
 from agentctl_protocol.control import Step
 from agentctl_protocol.messages import Start
+from agentctl_protocol.os_names import to_text
 from agentctl_protocol.records import (
     ContainedRecord,
     End,
-    Observed,
     Output,
     Started,
     Stop,
     VerdictRecord,
+    Waiting,
 )
-from agentctl_protocol.report import Actor, Processes, Report, Survivor
+from agentctl_protocol.report import Actor, Report
 from agentctl_protocol.spawning import Contained, Exited, ProcessIdentity, Refused, Running, Status
 from agentctl_protocol.spec import RunSpec
-from agentctl_protocol.vocabulary import KILL_AT_ONCE, Containment, Reason, Result
+from agentctl_protocol.vocabulary import KILL_AT_ONCE, Reason, Result
+from agentctl_supervisor import internal_error
 from agentctl_supervisor.aftermath import Aftermath
 from agentctl_supervisor.call_rules import CallRules
 from agentctl_supervisor.climb import Climb
+from agentctl_supervisor.conclusion import write_how_it_ended
 from agentctl_supervisor.conditions.composition import Condition
-from agentctl_supervisor.conversation import ENDED, STOPPING, Conversation
-from agentctl_supervisor.ending import end_detail, how_it_ended, processes_at_end
+from agentctl_supervisor.conversation import STOPPING, Conversation
 from agentctl_supervisor.errors import SandboxUnavailableError, SpawnError, StateDirectoryError
 from agentctl_supervisor.event_stream import EventStream
 from agentctl_supervisor.gate import Gate
 from agentctl_supervisor.keepers import Keepers
-from agentctl_supervisor.ladder import StopWanted, TreeEmpty
+from agentctl_supervisor.ladder import StopWanted
 from agentctl_supervisor.limits import Reached
 from agentctl_supervisor.output_pump import OnOutput, OutputPump, StreamName
 from agentctl_supervisor.plumbing import Plumbing, standard_input
-from agentctl_supervisor.processes.process_tree import command_line, marked, members
+from agentctl_supervisor.processes.process_tree import members
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.turns import in_turns
 from agentctl_supervisor.watch import Watch
+from agentctl_supervisor.worker_threads import run_sync
 
 _LINGER_S: Final = 2.0
 """How long a process may live on after its bye; an interpreter's exit can join threads for ever."""
+_PROTOCOL: Final = Actor(kind="supervisor", id="protocol")
 
 
 class Run:
@@ -94,14 +99,10 @@ class Run:
             on_said=self._watch.heard,
             on_illegal=self._broke_protocol,
         )
-        self._outputs = (
-            OutputPump(
-                "stdout", plumbing.stdout, self._write_output, on_output, spec.capture_bytes
-            ),
-            OutputPump(
-                "stderr", plumbing.stderr, self._write_output, on_output, spec.capture_bytes
-            ),
-        )
+        self._outputs: Final[dict[StreamName, OutputPump]] = {
+            name: OutputPump(name, fd, self._write_output, on_output, spec.capture_bytes)
+            for name, fd in plumbing.outputs()
+        }
         self._climb = Climb(log, keepers, self._conversation, self._give_up)
         self.aftermath: Final = Aftermath(log, directory.path)
         self._under_way = trio.Event()
@@ -115,26 +116,44 @@ class Run:
         self._durable = trio.Event()
         self._delivered = trio.Event()
         self._report: Report | None = None
+        self._failure = internal_error.Failure()
 
     def __repr__(self) -> str:
-        return f"<Run {self.id} {self.report.state}: {self.spec.command[:60]}>"
+        return f"<Run {self.id} {self._log.fold.state}: {self.spec.command[:60]}>"
 
     # --- what an embedding program uses -----------------------------------
 
     @property
     def report(self) -> Report:
-        """What is known now; final once the run has finished."""
+        """What is known now; `current_report` also has values that take long to open."""
         return self._report or self._log.report()
 
     @property
+    def finished(self) -> bool:
+        """Whether it is over."""
+        return self._report is not None
+
+    async def current_report(self, *, brief: bool = False) -> Report:
+        """What is known now, or `Report.brief` of it, made in turns with other work."""
+        known = self._report
+        if known is not None:
+            return known.brief() if brief else known
+        return await in_turns(self._log.reporting(brief=brief))
+
+    @property
+    def brief_report(self) -> Report:
+        """`Report.brief` of what is known now."""
+        return self._report.brief() if self._report else self._log.brief_report()
+
+    @property
     def stdout(self) -> bytes:
-        """The end of what the run wrote to stdout, up to ``capture_bytes``."""
-        return self._outputs[0].captured.bytes()
+        """The end of what the run wrote to stdout, or to both, up to ``capture_bytes``."""
+        return self._outputs["stdout"].captured.bytes()
 
     @property
     def stderr(self) -> bytes:
         """The end of what the run wrote to stderr, up to ``capture_bytes``."""
-        return self._outputs[1].captured.bytes()
+        return self._outputs["stderr"].captured.bytes() if "stderr" in self._outputs else b""
 
     def members(self) -> list[ProcessIdentity]:
         """The run's processes that are alive now."""
@@ -203,27 +222,34 @@ class Run:
         The stop record is appended before anything is sent or signalled: it is the
         moment from which no call is granted.
         """
-        if self._is_decided:
-            return
-        grace_s = self.spec.grace_s if grace_s is None else grace_s
-        term_grace_s = self.spec.term_grace_s if term_grace_s is None else term_grace_s
-        kill = kill or reason in KILL_AT_ONCE
-        if self._log.fold.stop is None:
-            self._log.decide(
+        if self._tree_ended.is_set():
+            return  # all that is left to do is to write it down
+        try:
+            self._begin_stop(
                 Stop(
                     result=result,
                     reason=reason,
                     detail=detail,
                     actor=actor or Actor(kind="supervisor", id=f"pid {os.getpid()}"),
-                    grace_s=grace_s,
-                    term_grace_s=term_grace_s,
-                    kill=kill,
+                    grace_s=self.spec.grace_s if grace_s is None else grace_s,
+                    term_grace_s=self.spec.term_grace_s if term_grace_s is None else term_grace_s,
+                    kill=kill or reason in KILL_AT_ONCE,
                 )
             )
+        except Exception as error:  # noqa: BLE001 - ours, and the run's: who asked did nothing wrong
+            self._failure.tell(error)
+
+    def _begin_stop(self, stop: Stop) -> None:
+        if self._is_decided:
+            return
+        if self._log.fold.stop is None:
+            self._log.decide(stop)
         self._conversation.close_gate(STOPPING)
         # Nothing is there yet, and nothing comes: a slow spawner holds up no stop.
         self._launching.cancel()
-        self._climb.happen(StopWanted(grace_s, term_grace_s, kill, self._conversation.can_hear))
+        self._climb.happen(
+            StopWanted(stop.grace_s, stop.term_grace_s, stop.kill, self._conversation.can_hear)
+        )
 
     async def send_input(self, value: object) -> None:
         """Send one item to the agent's ``run.inputs()``.
@@ -240,7 +266,8 @@ class Run:
 
     def close_output(self, name: StreamName) -> None:
         """Close the run's *name* as a reader that goes away would: writing to it gives SIGPIPE."""
-        self._outputs[0 if name == "stdout" else 1].close()
+        if name in self._outputs:
+            self._outputs[name].close()
 
     def events(self) -> EventStream:
         """Every record of the run's log, from the first one to the last as they are appended."""
@@ -260,14 +287,7 @@ class Run:
     @property
     def warden(self) -> int | None:
         """The pid of the run's warden, once there is one."""
-        contained = self._keepers.contained
-        return None if contained is None else contained.warden.pid
-
-    @property
-    def _has_orphans(self) -> bool:
-        """Whether processes of the run can be left when its warden was killed."""
-        contained = self._keepers.contained
-        return contained is not None and contained.containment is Containment.SUBREAPER
+        return self._keepers.warden_pid
 
     async def live(
         self,
@@ -285,19 +305,13 @@ class Run:
             try:
                 async with trio.open_nursery() as delivery:
                     self._delivery = delivery.cancel_scope
-                    for output in self._outputs:
+                    for output in self._outputs.values():
                         delivery.start_soon(self._deliver, output)
-                    await self._live_until_empty(launch)
-                    if self._last_word is None and self._has_orphans and self._spawner is not None:
-                        await sweep(self._spawner)
-                    end = self._write_how_it_ended()
-                    await self.aftermath.write_down()
-                    self._conclude(end)
-                    # Who waits for the run does not wait for the disk.
-                    await self._log.close_durably()
-                    await trio.to_thread.run_sync(self._store_report)
-                    self._directory.unlock()
-                    self._durable.set()
+                    try:
+                        await self._live_and_end(launch, sweep)
+                    except Exception as error:  # noqa: BLE001 - ours; it ends this run only
+                        self._report = await self._end_after(error)
+                        delivery.cancel_scope.cancel()
             finally:
                 # Whatever happened, nobody may wait for ever, and the warden sees our end.
                 self._keepers.close()
@@ -306,15 +320,62 @@ class Run:
         if self._callers_error is not None:
             raise self._callers_error
 
+    async def _live_and_end(
+        self,
+        launch: Callable[[], Awaitable[SpawnerProcess]],
+        sweep: Callable[[SpawnerProcess], Awaitable[None]],
+    ) -> None:
+        await self._live_until_empty(launch)
+        if (
+            self._last_word is None
+            and self._keepers.may_leave_orphans
+            and self._spawner is not None
+        ):
+            await sweep(self._spawner)
+        end = await write_how_it_ended(
+            self._log,
+            self._climb,
+            self._conversation,
+            tuple(self._outputs.values()),
+            self._last_word,
+            spawner_died=self._spawner is not None and self._spawner.is_dead(),
+            gave_up=self._gave_up,
+        )
+        self._is_decided = True
+        await self.aftermath.write_down()
+        await self._conclude(end)
+        # Who waits for the run does not wait for the disk.
+        await self._log.close_durably()
+        await run_sync("records", self._store_report)
+        self._directory.unlock()
+        self._durable.set()
+
     def abandon_delivery(self) -> None:
         """Hand no more output to ``on_output``, which may be stuck.  The log has it all."""
         self._delivery.cancel()
 
+    async def _end_after(self, error: Exception) -> Report:
+        """End the run by *error*; if its end is written already, only keep the error."""
+        self._tree_ended.set()
+        report = self._report
+        if report is not None:
+            internal_error.keep(self._directory.path, error)
+        else:
+            report = await internal_error.end_run(
+                error, self._directory, self._log, self._keepers, self.aftermath
+            )
+        self._conversation.close()
+        self._log.end()
+        self._climb.finish()
+        self._directory.unlock()
+        return report
+
     async def _live_until_empty(self, launch: Callable[[], Awaitable[SpawnerProcess]]) -> None:
         async with trio.open_nursery() as tasks:
+            tasks.start_soon(self._failure.wait)
             tasks.start_soon(self._climb.keep_time)
             tasks.start_soon(self._log.keep_durable, self._conversation.acknowledge)
-            for output in self._outputs:
+            for output in self._outputs.values():
                 tasks.start_soon(output.read)
             try:
                 with self._launching:
@@ -349,7 +410,7 @@ class Run:
                         root=status.root,
                         containment=status.containment,
                         namespace=status.namespace,
-                        cgroup="" if cgroup is None else str(cgroup.path),
+                        cgroup="" if cgroup is None else to_text(os.fspath(cgroup.path)),
                     )
                 )
             case Running():
@@ -370,19 +431,16 @@ class Run:
         await self._conversation.over.wait()
         await trio.sleep(_LINGER_S)
         # What has settled the outcome before that, a value or a stop, still does.
-        self.request_stop(
-            result=Result.FAILED,
-            reason=Reason.PROTOCOL,
-            detail=f"it lived on for {_LINGER_S:g} s after its bye",
-            actor=Actor(kind="supervisor", id="protocol"),
-            kill=True,
-        )
+        detail = f"it lived on for {_LINGER_S:g} s after its bye"
+        self._end(Result.FAILED, Reason.PROTOCOL, detail, _PROTOCOL, kill=True)
 
     # --- what the agent does -----------------------------------------------
 
-    def decide_call(self, call: str, actor: Actor, *, why: str | None) -> VerdictRecord | None:
-        """A person's verdict on a call that waits: see `Conversation.decide`."""
-        return self._conversation.decide(call, actor, why=why)
+    def decide_calls(
+        self, is_meant: Callable[[Waiting], bool], actor: Actor, *, why: str | None
+    ) -> list[VerdictRecord | None]:
+        """A person's verdict on calls that wait: see `Conversation.decide`."""
+        return self._conversation.decide(is_meant, actor, why=why)
 
     def _asked(self) -> None:
         if self._tree_ended.is_set():  # it was read after its end, and ignores nobody
@@ -391,20 +449,21 @@ class Run:
         self._watch.look()
 
     def _broke_protocol(self, detail: str) -> None:
-        self.request_stop(
-            result=Result.FAILED,
-            reason=Reason.PROTOCOL,
-            detail=detail,
-            actor=Actor(kind="supervisor", id="protocol"),
-        )
+        self._end(Result.FAILED, Reason.PROTOCOL, detail, _PROTOCOL)
 
     def _write_output(self, stream: StreamName, data: bytes) -> bool:
-        self._log.append_output(Output(stream=stream, data=data))
+        both = len(self._outputs) == 1
+        self._log.append_output(Output(stream=stream, data=data, both=both))
         self._watch.look()
         return True
 
-    def _end(self, result: Result, reason: Reason, detail: str, actor: Actor) -> None:
-        self.request_stop(result=result, reason=reason, detail=detail, actor=actor)
+    def _end(
+        self, result: Result, reason: Reason, detail: str, actor: Actor, *, kill: bool = False
+    ) -> None:
+        """Stop the run for what it did, which may be known only after its last process."""
+        graces = self.spec.grace_s, self.spec.term_grace_s
+        kill = kill or reason in KILL_AT_ONCE
+        self._begin_stop(Stop(result, reason, detail, actor, *graces, kill=kill))
 
     def _disk_full(self) -> None:
         self._watch.reach(Reached(Reason.DISK, f"no room for the log in {self._directory.path}"))
@@ -415,59 +474,16 @@ class Run:
 
     # --- the end -----------------------------------------------------------
 
-    def _write_how_it_ended(self) -> End:
-        """Decide the outcome, by the last word of the keepers; the record to end with."""
-        # What the agent said before it died comes before how it died: a result in the
-        # socket's buffer was sent before the exit, and decides.  But a call that it asked for
-        # is one that nobody makes.
-        self._conversation.close_gate(ENDED)
-        self._conversation.drain()
-        for record in how_it_ended(
-            self._last_word,
-            self.spec,
-            stopped=self._log.fold.stop is not None,
-            last_rung=self._climb.rung,
-            spawner_died=self._spawner is not None and self._spawner.is_dead(),
-            gave_up=self._gave_up,
-        ):
-            self._log.decide(record)
-        for output in self._outputs:
-            output.drain()
-        survivors = self._survivors()
-        if not survivors:
-            self._climb.happen(TreeEmpty())
-        observed = self._observed_by_others()
-        self._log.append_estimates(over=True)
-        counted = Processes(len(self._climb.seen), self._climb.killed, len(survivors))
-        self._is_decided = True
-        return End(
-            processes=processes_at_end(self._last_word, counted, observed),
-            survivors=tuple(survivors),
-            torn_bytes=self._conversation.torn_bytes,
-            dropped_bytes=self._log.dropped_bytes,
-            detail=end_detail(self._last_word),
-        )
-
-    def _conclude(self, end: End) -> None:
-        """From the log to the report.  Never waits."""
+    async def _conclude(self, end: End) -> None:
+        """From the log to the report."""
         self._log.decide(end)
         self._conversation.close()
         self._keepers.close()
-        self._report = self._log.report()
+        self._report = await in_turns(self._log.reporting(), first=True)
         self._log.end()
         self._under_way.set()
         self._finished.set()
         self._climb.finish()
-
-    def _observed_by_others(self) -> Observed | None:
-        """What was done in our place while we did not answer; its steps are written down now."""
-        stop = self._log.fold.stop
-        if stop is None or not stop.intent or self._climb.begun:
-            return None
-        observed = self._log.observed()
-        for step in observed.steps if observed else ():
-            self._log.append(step)
-        return observed
 
     def _obey_intent(self, stop: Stop) -> None:
         # Whoever left it has begun, and may not have come to the end.
@@ -482,16 +498,3 @@ class Run:
         # Without room for it, it is made from the log by whoever looks.
         with contextlib.suppress(StateDirectoryError):
             self._directory.write_report(self.report)
-
-    def _survivors(self) -> list[Survivor]:
-        """Who is left: what the warden says and, after a stop or a loss, what we see ourselves."""
-        left: set[ProcessIdentity] = set()
-        if isinstance(self._last_word, Exited):
-            left.update(self._last_word.survivors)
-        if self._climb.begun or self._last_word is None:
-            left.update(self._climb.look())
-        contained = self._log.fold.contained
-        if self._last_word is None and self._has_orphans and contained is not None:
-            # Its warden is dead, so only what they say themselves tells who was of the run.
-            left.update(marked(self.id, contained.warden.start_time))
-        return [Survivor(identity.pid, command_line(identity.pid)) for identity in left]

@@ -8,7 +8,7 @@ act while we did not answer (frozen, stuck) leaves an *intent*; it becomes the
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Final, TypeAlias
 
 import msgspec
@@ -35,14 +35,19 @@ from agentctl_supervisor.store.estimates import DEFAULT, Estimator, estimate
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_follower import LogFollower
 from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.store.record_room import fitted
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.store.steps import whole
 from agentctl_supervisor.store.workspace_history import without_names
+from agentctl_supervisor.worker_threads import run_sync
 
 _INTENT_CHECK_NS: Final = 250_000_000
 """An intent is only written after half a second without an answer to a ping, so a writer
 that has looked within a quarter of one cannot have missed it while it was frozen."""
 
 _SYNC_EVERY_S: Final = 0.05
+_AT_ONCE: Final = 1 << 12
+"""Lists and maps in a report that is made without waiting."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -88,8 +93,19 @@ class RunLog:
         return self._closed
 
     def report(self) -> Report:
-        """What the records mean so far."""
-        return self.fold.report(log_bytes=self._writer.size)
+        """What the records mean so far.
+
+        It is made at once, so values that would take long are left out.
+        """
+        return whole(self.fold.reporting(log_bytes=self._writer.size, most=_AT_ONCE))
+
+    def reporting(self, *, brief: bool = False) -> Generator[None, None, Report]:
+        """The whole of it, in short steps; see `Fold.reporting`."""
+        return self.fold.reporting(log_bytes=self._writer.size, brief=brief)
+
+    def brief_report(self) -> Report:
+        """`Report.brief` of it."""
+        return whole(self.reporting(brief=True))
 
     def follow(self) -> LogFollower:
         """A reader of all records, from the first one on."""
@@ -99,7 +115,7 @@ class RunLog:
         """Write down a fact of ours that decides nothing."""
         if time.monotonic_ns() - self._looked_ns > _INTENT_CHECK_NS:
             self._fold_intent()
-        self._append(body, _encode(body), By.SUPERVISOR)
+        self._append(*fitted(body), By.SUPERVISOR)
 
     def decide(self, body: SupervisorRecord) -> bool:
         """Write down a fact that may decide the outcome, after any intent of somebody else.
@@ -110,7 +126,7 @@ class RunLog:
         self._fold_intent()
         if self._is_too_late(body):
             return False
-        return self._append(body, _encode(body), By.SUPERVISOR)
+        return self._append(*fitted(body), By.SUPERVISOR)
 
     def append_verdict(self, body: VerdictRecord) -> bool:
         """Write down an answer of the gate; False: it is a grant, and a stop stands by now."""
@@ -118,7 +134,7 @@ class RunLog:
             self._fold_intent()
         if self._is_too_late(body):
             return False
-        return self._append(body, _encode(body), By.SUPERVISOR)
+        return self._append(*fitted(body), By.SUPERVISOR)
 
     def append_estimates(self, *, over: bool) -> None:
         """Write down what model calls used that were cut short; *over*: the open ones, too."""
@@ -141,7 +157,7 @@ class RunLog:
     def append_output(self, body: Output) -> None:
         """Write down what the run wrote to stdout or stderr."""
         if not self._is_flooded:
-            self._append(body, _encode(body), By.SUPERVISOR)
+            self._append(*fitted(body), By.SUPERVISOR)
         else:
             self.dropped_bytes += len(body.data)
         self.child_bytes += len(body.data)
@@ -235,7 +251,7 @@ class RunLog:
             events = self._child_events
             try:
                 # The end of a run, which cancels this, does not wait for the disk.
-                await trio.to_thread.run_sync(self._writer.sync, abandon_on_cancel=True)
+                await run_sync("records", self._writer.sync, abandon_on_cancel=True)
             except LogFullError:
                 self.on_full()
                 return
@@ -252,7 +268,7 @@ class RunLog:
     async def close_durably(self) -> None:
         """Close the files once everything is on the disk."""
         with contextlib.suppress(LogFullError):  # the disk is full or gone
-            await trio.to_thread.run_sync(self._writer.sync)
+            await run_sync("records", self._writer.sync)
         self.close()
 
     def close(self) -> None:

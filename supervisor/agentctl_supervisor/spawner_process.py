@@ -2,6 +2,7 @@
 
 import array
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -11,8 +12,10 @@ from typing import Final
 
 import trio
 
+from agentctl_protocol.shared_counters import used_up
 from agentctl_protocol.spawning import Launch, LaunchPacket, SpawnerReady, pack
-from agentctl_supervisor.errors import SpawnError
+from agentctl_supervisor import own_limits, readiness
+from agentctl_supervisor.errors import SpawnError, cannot_start
 from agentctl_supervisor.spawner_start import READY_WITHIN_S, StartedSpawner, not_ready
 
 _LEAVES_WITHIN_S: Final = 5.0
@@ -53,7 +56,7 @@ class SpawnerProcess:
             SpawnError: it died first, or said nothing in 30 seconds.
         """
         with trio.move_on_after(READY_WITHIN_S) as patience:
-            await trio.lowlevel.wait_readable(self._socket)
+            await readiness.wait_readable(self._socket)
         if patience.cancelled_caught:
             raise not_ready()
         self.ready = self._started.read_ready()
@@ -67,7 +70,7 @@ class SpawnerProcess:
         try:
             memfd = _sealed(pack(launch))
         except OSError as error:
-            raise SpawnError(f"cannot start a run: {error.strerror}", "see `ulimit -n`") from None
+            raise cannot_start(error) from None
         try:
             sent = [memfd, *fds, *([] if cgroup_fd is None else [cgroup_fd])]
             packet = pack(
@@ -77,8 +80,10 @@ class SpawnerProcess:
             )
             async with self._sending:
                 while not self._send(packet, sent):
-                    await trio.lowlevel.wait_writable(self._socket)
+                    await readiness.wait_writable(self._socket)
         except OSError as error:
+            if used_up(error.errno):
+                raise cannot_start(error) from None
             raise SpawnError(f"the process that starts runs is gone: {error.strerror}") from None
         finally:
             os.close(memfd)
@@ -86,7 +91,13 @@ class SpawnerProcess:
     def _send(self, packet: bytes, fds: Sequence[int]) -> bool:
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
         try:
-            self._socket.sendmsg([packet], [rights])
+            try:
+                self._socket.sendmsg([packet], [rights])
+            except OSError as error:
+                if error.errno != errno.ETOOMANYREFS:
+                    raise
+                with own_limits.sending_more():
+                    self._socket.sendmsg([packet], [rights])
         except BlockingIOError:
             return False
         return True
@@ -95,12 +106,7 @@ class SpawnerProcess:
         """Return once it is dead.  Any number of tasks may wait."""
         if self._reaped:
             return
-        # One descriptor is for one task to wait for.
-        own = os.dup(self.pidfd)
-        try:
-            await trio.lowlevel.wait_readable(own)
-        finally:
-            os.close(own)
+        await readiness.wait_readable(self.pidfd, alone=False)
 
     async def close(self, *, now: bool = False) -> None:
         """End it and reap it.  Runs that it still has end with it.

@@ -17,7 +17,9 @@ from typing import Final, Self
 import msgspec
 
 from agentctl_protocol.errors import UNREADABLE
+from agentctl_protocol.shared_counters import used_up
 from agentctl_protocol.spawning import SpawnerReady
+from agentctl_supervisor import own_limits
 from agentctl_supervisor.errors import SpawnError
 
 READY_WITHIN_S: Final = 30.0
@@ -62,6 +64,8 @@ class StartedSpawner:
                     str(own_pidfd),
                     "--supervisor-pid",
                     str(os.getpid()),
+                    "--soft-descriptors",
+                    str(own_limits.soft_descriptors()),
                     "--room=" + "." * 200,
                 ],
                 stdin=subprocess.DEVNULL,
@@ -138,9 +142,10 @@ def not_ready() -> SpawnError:
 
 
 def _cannot_start(error: OSError) -> SpawnError:
+    known = used_up(error.errno)
     return SpawnError(
         f"the process that starts runs cannot be started: {error.strerror}",
-        hint="see `ulimit -u` and `ulimit -n`",
+        hint=f"used up: {known}" if known else "see `ulimit -u` and `ulimit -n`",
     )
 
 

@@ -5,6 +5,7 @@ from typing import Final
 import trio
 
 from agentctl_supervisor.errors import SpawnError
+from agentctl_supervisor.internal_error import described
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.spawner_start import StartedSpawner
 
@@ -70,6 +71,8 @@ class SpawnerSupply:
                     await self._replace()
         except SpawnError as error:
             coming.error = error
+        except Exception as error:  # noqa: BLE001 - whoever waits for one is told; others go on
+            coming.error = SpawnError(f"no process that starts runs: {described(error)}")
         finally:
             self._coming = None
             coming.over.set()

@@ -22,6 +22,7 @@ from agentctl_protocol.control import (
 )
 from agentctl_protocol.errors import UNREADABLE, ProtocolError
 from agentctl_protocol.framing import FrameBuffer, frame
+from agentctl_protocol.os_names import to_bytes
 from agentctl_protocol.report import Report
 
 _REQUEST: Final = frame(msgspec.msgpack.encode(StatusRequest(brief=True)))
@@ -48,9 +49,9 @@ def _ask(path: str, stack: contextlib.ExitStack) -> socket.socket | None:
         connection = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         # A stuck supervisor's queue of connections may be full: then EAGAIN, not waiting.
         connection.setblocking(False)
-        connection.connect(path)
+        connection.connect(to_bytes(path))
         connection.send(_REQUEST)
-    except OSError:
+    except (OSError, ValueError):  # the latter: no path at all
         return None
     return connection
 

@@ -1,6 +1,7 @@
 """`Supervisor`: owns runs, and ends them all when it ends."""
 
 import contextlib
+import errno
 import functools
 import itertools
 import os
@@ -11,11 +12,15 @@ from typing import Final
 import msgspec
 import trio
 
+from agentctl_protocol.os_names import to_text
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
-from agentctl_protocol.spawning import Launch, ProcessIdentity
+from agentctl_protocol.shared_counters import used_up
+from agentctl_protocol.spawning import Launch
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import CONFINED, Containment, Reason, Sandbox
+from agentctl_supervisor import own_limits
+from agentctl_supervisor.aftermath import AT_ONCE
 from agentctl_supervisor.conditions.composition import Condition
 from agentctl_supervisor.conditions.json_form import from_value
 from agentctl_supervisor.control_server import ControlServer
@@ -24,26 +29,34 @@ from agentctl_supervisor.errors import (
     SandboxUnavailableError,
     SpawnError,
     SupervisorGoneError,
+    cannot_start,
 )
 from agentctl_supervisor.keepers import Keepers
-from agentctl_supervisor.launch import launch_of, policy_of, settled, start_of
+from agentctl_supervisor.launch import check_start, launch_of, policy_of, settled, start_of
 from agentctl_supervisor.listing import current_report
 from agentctl_supervisor.output_pump import OnOutput
-from agentctl_supervisor.plumbing import TheirEnds, lay
+from agentctl_supervisor.plumbing import TWO_PIPES, OutputPipes, TheirEnds, lay
 from agentctl_supervisor.policy import private_directories
 from agentctl_supervisor.policy.import_path import ImportPath
+from agentctl_supervisor.processes import broken_pipe, oom_kills
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
-from agentctl_supervisor.processes.own_uids import OwnUids
+from agentctl_supervisor.processes.own_uids import own_uids
 from agentctl_supervisor.processes.process_tree import boot_id, children_of, identity_of
+from agentctl_supervisor.readiness import poll_thread
 from agentctl_supervisor.resuming import chain_of, told_of
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.spawner_start import StartedSpawner
 from agentctl_supervisor.spawner_supply import SpawnerSupply
+from agentctl_supervisor.store import socket_files
 from agentctl_supervisor.store.estimates import DEFAULT, Estimator
 from agentctl_supervisor.store.run_directory import Home
+from agentctl_supervisor.worker_threads import worker_threads
+
+_RECORD_THREADS: Final = 8
+"""Logs that are synced, and reports that are stored, at the same time."""
 
 CONTAINMENT_VARIABLE: Final = "AGENTCTL_CONTAINMENT"
 """Forces a containment (``pid-namespace`` or ``subreaper``), for tests of the weaker one."""
@@ -81,13 +94,15 @@ class Supervisor:
         self._closing = False
         # Clients are answered until the last run is gone, also while we are cancelled.
         self._serving = trio.CancelScope(shield=True)
-        self._own_uids = OwnUids(os.getpid())
+        self._own_uids = own_uids(os.getpid())
         own = identity_of(os.getpid())
         if own is None:
             raise SpawnError("/proc is not mounted here", "mount -t proc proc /proc")
         self._identity = own
         self._control = ControlServer(
-            home.socket_path(_socket_name(own)), self._runs.get, self.live_runs
+            home.socket_path(socket_files.name_of(own, next(_numbers))),
+            self._runs.get,
+            self.live_runs,
         )
 
     def __repr__(self) -> str:
@@ -126,7 +141,9 @@ class Supervisor:
         callers: BaseException | None = None
         left_in_peace = False
         supervisor: Supervisor | None = None
-        async with trio.open_nursery() as nursery:
+        undo = contextlib.ExitStack()
+        undo.enter_context(broken_pipe.as_an_error())
+        async with _kept_threads(), trio.open_nursery() as nursery:
             try:
                 supervisor = cls(
                     home,
@@ -149,12 +166,13 @@ class Supervisor:
                     with trio.CancelScope(shield=True):
                         await supervisor._close(deliver=left_in_peace)
                 nursery.cancel_scope.cancel()
+                undo.close()
         if callers is not None:
             raise callers
 
     def live_runs(self) -> Sequence[Run]:
         """The runs that have not finished, oldest first."""
-        return [run for run in self._runs.values() if not run.report.finished]
+        return [run for run in self._runs.values() if not run.finished]
 
     async def start(
         self,
@@ -162,11 +180,14 @@ class Supervisor:
         *,
         on_output: OnOutput | None = None,
         stop_when: Condition | None = None,
+        output_pipes: OutputPipes = TWO_PIPES,
     ) -> Run:
         """Start a run and return at once; `Run.wait_started` and `Run.wait` tell how it goes.
 
         *on_output* is awaited with every piece of output, ``("stdout" | "stderr", bytes)``;
         while it is slow, so is the run.
+        *output_pipes*: with ``OutputPipes(one=True)`` stdout and stderr keep their order and are
+        not told apart.
         *stop_when* ends the run; ``spec.stop_when`` says the same as text, but for functions.
 
         Raises:
@@ -182,13 +203,29 @@ class Supervisor:
             spec = msgspec.structs.replace(spec, stop_when=str(stop_when))
         elif spec.stop_when is not None:
             stop_when = from_value(spec.stop_when)
-        run, started = self._make_run(spec, on_output, stop_when)
+        chain: list[Report] = []
+        if spec.resumes is not None:
+            # Its log may be a gigabyte, and what is left of it has to be killed first.
+            try:
+                chain = await trio.to_thread.run_sync(self._chain, spec.resumes)
+            except RuntimeError as error:  # no more threads for this user
+                raise SpawnError(
+                    f"cannot read {spec.resumes}: {error}", "see `ulimit -u`"
+                ) from None
+            if self._closing:
+                raise SupervisorGoneError("this supervisor is ending: it starts no more runs")
+        run, started = self._make_run(spec, on_output, stop_when, output_pipes, chain)
         self._runs[run.id] = run
         self._nursery.start_soon(self._live, run, started)
         return run
 
     def _make_run(
-        self, spec: RunSpec, on_output: OnOutput | None, condition: Condition | None
+        self,
+        spec: RunSpec,
+        on_output: OnOutput | None,
+        condition: Condition | None,
+        output_pipes: OutputPipes,
+        chain: Sequence[Report],
     ) -> tuple[Run, "_Prepared"]:
         directory = self.home.create_run(spec.stored())
         with contextlib.ExitStack() as undo:
@@ -206,20 +243,22 @@ class Supervisor:
                 own_uid=own_uid,
                 path=self._import_path,
             )
-            launch = launch_of(spec, directory.id, policy, own_uid)
+            launch = launch_of(
+                spec, directory.id, policy, own_uid, os.path.abspath(directory.exit_path)
+            )
             start = start_of(spec, directory.id, policy)
-            if spec.resumes is not None:
-                last, *earlier = self._chain(spec.resumes)
-                start = told_of(start, last, earlier)
+            if chain:
+                start = told_of(start, chain[0], chain[1:])
+            check_start(start)
             private_directories.make(policy, own_uid)
             try:
-                plumbing, theirs = lay(spec.stdin)
+                plumbing, theirs = lay(spec.stdin, output_pipes)
             except OSError as error:
-                raise SpawnError(
-                    f"cannot start a run: {error.strerror}", "see `ulimit -n`"
-                ) from None
+                raise cannot_start(error) from None
             undo.callback(theirs.close)
             undo.callback(plumbing.close)
+            if not own_limits.leaves_a_reserve(max(theirs.fds)):
+                raise cannot_start(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
             log = RunLog(directory, spec)
             log.estimator = self._estimator
             undo.callback(log.close)
@@ -227,10 +266,12 @@ class Supervisor:
                 Created(
                     supervisor=self._identity,
                     boot_id=boot_id(),
-                    socket=self._control.path,
+                    socket=to_text(self._control.path),
                     uid=os.getuid(),
                     workspace=policy.workspace.told if policy.workspace else "",
                     private_workspace=bool(policy.workspace and policy.workspace.private),
+                    unseen_variables=tuple(dict.fromkeys(name for name, _ in policy.unseen)),
+                    oom_kills=oom_kills.count(),
                 )
             )
             run = Run(
@@ -280,6 +321,8 @@ class Supervisor:
                 uid = self._own_uids.take()
                 stack.callback(self._give_back, uid, run)
                 launch = msgspec.structs.replace(launch, host_uid=uid)
+            if launch.host_uid is not None:
+                theirs.give_streams(launch.host_uid)
             await spawner.launch(launch, theirs.fds, run.cgroup_fd)
             return spawner
 
@@ -346,13 +389,24 @@ class _Prepared:
     theirs: TheirEnds
 
 
+@contextlib.asynccontextmanager
+async def _kept_threads() -> AsyncIterator[None]:
+    """All threads that a stop, or a run's end, can come to need: a run must not choose when."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(poll_thread())
+            stack.enter_context(
+                worker_threads(records=_RECORD_THREADS, workspaces=AT_ONCE, conditions=1)
+            )
+        except RuntimeError:
+            raise SpawnError(
+                "no threads for a supervisor can be started",
+                f"used up: {used_up(errno.EAGAIN)}",
+            ) from None
+        yield
+
+
 _numbers: Final = itertools.count()
-
-
-def _socket_name(own: ProcessIdentity) -> str:
-    """A name that no other supervisor of this machine has, nor another one in this process."""
-    number = next(_numbers)
-    return f"{own.pid}-{own.start_time}{f'-{number}' if number else ''}.sock"
 
 
 def _wants_uid(launch: Launch) -> bool:

@@ -21,6 +21,7 @@ from agentctl_supervisor.conditions.leaves import ExternalTermination
 from agentctl_supervisor.gate import Gate
 from agentctl_supervisor.limits import Reached, reached
 from agentctl_supervisor.run_log import RunLog
+from agentctl_supervisor.worker_threads import run_sync
 
 FUNCTION_WITHIN_S: Final = 5.0
 """How long a `FunctionalTermination` may take; one that takes longer ends the run."""
@@ -143,11 +144,7 @@ class Watch:
     async def _ask(self, judge: Judge, question: Question) -> None:
         try:
             with trio.fail_after(FUNCTION_WITHIN_S):
-                # Not one of the threads that all of us share: one that hangs is never given back,
-                # and what syncs the logs would wait for it.
-                met = await trio.to_thread.run_sync(
-                    question.answer, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
-                )
+                met = await _on_a_thread(question)
         except trio.TooSlowError:
             late = f"no answer in {FUNCTION_WITHIN_S:g} s"
             self._conclude(judge.failed(question, late, trio.current_time()))
@@ -159,3 +156,23 @@ class Watch:
         else:
             self._conclude(judge.answered(question, trio.current_time(), met=met))
         self._changed.set()
+
+
+async def _on_a_thread(question: Question) -> bool:
+    has_begun = False
+
+    def answer() -> bool:
+        nonlocal has_begun
+        has_begun = True
+        return question.answer()
+
+    try:
+        # Not one of the threads that all of us share: one that hangs is never given back.
+        return await trio.to_thread.run_sync(
+            answer, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
+        )
+    except RuntimeError:
+        if has_begun:
+            raise
+    # Some other run has used up all threads: this one is not to end by that.
+    return await run_sync("conditions", answer, abandon_on_cancel=True)

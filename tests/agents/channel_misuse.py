@@ -3,7 +3,9 @@
 The floods never read what they are sent, and go on until they are killed.
 """
 
+import contextlib
 import os
+import stat
 import struct
 
 from membership import Tree, arguments, stay
@@ -139,7 +141,10 @@ def finish_unknown_calls() -> None:
 
 def scribble() -> int:
     """A function that writes into the channel which the SDK has connected for it."""
-    os.write(3, b"\0\0\0\1\xc1")
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if (number := int(name)) > 2 and stat.S_ISFIFO(os.fstat(number).st_mode):
+                os.write(number, b"\0\0\0\1\xc1")  # EBADF for the one that is read from
     return 1
 
 
@@ -149,12 +154,12 @@ def leave() -> None:
 
 
 def read_frames(count: int) -> None:
-    channel = int(os.environ["AGENTCTL_CHANNEL_FD"])
+    reads = int(os.environ["AGENTCTL_CHANNEL_FD"].partition(",")[0])
 
     def read(length: int) -> bytes:
         data = b""
         while len(data) < length:
-            piece = os.read(channel, length - len(data))
+            piece = os.read(reads, length - len(data))
             if not piece:
                 os._exit(70)
             data += piece

@@ -1,8 +1,8 @@
 r"""Leaves work half done, in its working directory: files open for writing, and some decoys.
 
 Open for writing: ``half``, ``two\nlines``; through a child only: ``childs``.  Not half done:
-``read`` is open for reading, ``gone`` is deleted, ``pipe`` is a FIFO.  Then it sleeps,
-ignoring SIGTERM.
+``read`` is open for reading, ``gone`` is deleted, ``pipe`` is a FIFO, which is
+made if it is not there.  Then it sleeps, ignoring SIGTERM.
 """
 
 import os
@@ -21,7 +21,8 @@ os.unlink("gone")
 with open("read", "w"):
     pass
 held.append(open("read"))  # noqa: SIM115
-os.mkfifo("pipe")
+if not os.path.exists("pipe"):
+    os.mkfifo("pipe")
 held.append(open("pipe", "r+b", buffering=0))  # noqa: SIM115
 with open("childs", "w") as file:
     child = subprocess.Popen(["sleep", "60"], stdout=file)

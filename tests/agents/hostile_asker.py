@@ -4,7 +4,7 @@
 ``borrowed_connection`` decides on its own call over a connection that a dead process made.
 As programs: ``own_verdict`` sends itself a verdict; ``flood N`` asks for N calls and waits for
 none; ``same_id`` asks again by the id that waits; ``after_the_result`` asks when it has said its
-result; ``call_named ID`` asks by an id of its choice.
+result; ``call_named ID...`` asks by ids of its choice; ``buried`` hides a call among many.
 """
 
 import contextlib
@@ -71,11 +71,25 @@ def _wait_for_call() -> None:
 # --- programs that speak the channel themselves ------------------------------------
 
 
-def _channel() -> tuple[socket.socket, Any]:
-    sock = socket.socket(fileno=int(os.environ["AGENTCTL_CHANNEL_FD"]))
+class _Pipes:
+    """The agent's end of the channel."""
+
+    def __init__(self) -> None:
+        self._reads, self._writes = map(int, os.environ["AGENTCTL_CHANNEL_FD"].split(","))
+
+    def sendall(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._writes, data) :]
+
+    def recv(self, size: int) -> bytes:
+        return os.read(self._reads, size)
+
+
+def _channel() -> tuple[_Pipes, Any]:
+    pipes = _Pipes()
     channel = agent_end()
-    sock.sendall(channel.send(Hello(version=1), Ready()))
-    return sock, channel
+    pipes.sendall(channel.send(Hello(version=1), Ready()))
+    return pipes, channel
 
 
 def _asks(channel: Any, *calls: str, name: str = "shell") -> bytes:
@@ -86,61 +100,70 @@ def own_verdict() -> None:
     """A verdict is no message of an agent's."""
     import msgspec
 
-    sock, channel = _channel()
-    sock.sendall(_asks(channel, "1"))
+    pipes, channel = _channel()
+    pipes.sendall(_asks(channel, "1"))
     verdict = {"type": "verdict", "call": "1", "verdict": "granted"}
-    sock.sendall(frame(msgspec.msgpack.encode(verdict)))
+    pipes.sendall(frame(msgspec.msgpack.encode(verdict)))
     threading.Event().wait()
 
 
 def flood() -> None:
     """Asks for many calls at once, and reads no answer before the last is sent."""
-    sock, channel = _channel()
-    threading.Thread(target=_discard, args=(sock,), daemon=True).start()
+    pipes, channel = _channel()
+    threading.Thread(target=_discard, args=(pipes,), daemon=True).start()
     count = int(sys.argv[2])
     for start in range(0, count, 100):
-        sock.sendall(_asks(channel, *(str(n) for n in range(start, min(start + 100, count)))))
+        pipes.sendall(_asks(channel, *(str(n) for n in range(start, min(start + 100, count)))))
     print("asked", flush=True)
     threading.Event().wait()
 
 
 def same_id() -> None:
     """The second ask is refused at once, and the first goes on waiting."""
-    sock, channel = _channel()
-    sock.sendall(_asks(channel, "1", "1"))
-    print(_verdicts(sock, 1), flush=True)
-    print(_verdicts(sock, 1), flush=True)
+    pipes, channel = _channel()
+    pipes.sendall(_asks(channel, "1", "1"))
+    print(_verdicts(pipes, 1), flush=True)
+    print(_verdicts(pipes, 1), flush=True)
 
 
 def after_the_result() -> None:
     """It asks once before its result, which waits, and once after it."""
-    sock, channel = _channel()
-    sock.sendall(_asks(channel, "before") + channel.send(ResultMessage()))
-    sock.sendall(_asks(channel, "after", name="other"))
-    print(_verdicts(sock, 2), flush=True)
+    pipes, channel = _channel()
+    pipes.sendall(_asks(channel, "before") + channel.send(ResultMessage()))
+    pipes.sendall(_asks(channel, "after", name="other"))
+    print(_verdicts(pipes, 2), flush=True)
     threading.Event().wait()
 
 
 def call_named() -> None:
-    """The call's id is given, and may be anything."""
-    sock, channel = _channel()
-    sock.sendall(_asks(channel, sys.argv[2]))
-    print(_verdicts(sock, 1), flush=True)
+    """The ids of its calls are given, and may be anything."""
+    pipes, channel = _channel()
+    pipes.sendall(_asks(channel, *sys.argv[2:]))
+    print(_verdicts(pipes, len(sys.argv) - 2), flush=True)
 
 
-def _discard(sock: socket.socket) -> None:
-    while sock.recv(1 << 16):
+def buried() -> None:
+    """One call among 255 that are all alike."""
+    pipes, channel = _channel()
+    pipes.sendall(_asks(channel, *(str(n) for n in range(100)), name="look"))
+    pipes.sendall(_asks(channel, "the one", name="delete"))
+    pipes.sendall(_asks(channel, *(str(n) for n in range(100, 255)), name="look"))
+    print(len(_verdicts(pipes, 256)), flush=True)
+
+
+def _discard(pipes: _Pipes) -> None:
+    while pipes.recv(1 << 16):
         pass
 
 
-def _verdicts(sock: socket.socket, count: int) -> list[str]:
+def _verdicts(pipes: _Pipes, count: int) -> list[str]:
     """The next *count* verdicts: the word, and why."""
     import msgspec
 
     found: list[str] = []
     while len(found) < count:
-        (length,) = struct.unpack(">I", _exactly(sock, 4))
-        said = msgspec.msgpack.decode(_exactly(sock, length))
+        (length,) = struct.unpack(">I", _exactly(pipes, 4))
+        said = msgspec.msgpack.decode(_exactly(pipes, length))
         found += [
             f"{message['verdict']}: {message.get('why', '')}"
             for message in (said if isinstance(said, list) else [said])
@@ -149,10 +172,10 @@ def _verdicts(sock: socket.socket, count: int) -> list[str]:
     return found
 
 
-def _exactly(sock: socket.socket, length: int) -> bytes:
+def _exactly(pipes: _Pipes, length: int) -> bytes:
     data = b""
     while len(data) < length:
-        data += sock.recv(length - len(data))
+        data += pipes.recv(length - len(data))
     return data
 
 

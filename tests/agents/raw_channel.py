@@ -30,9 +30,9 @@ def frame(body: bytes) -> bytes:
 
 def send(data: bytes) -> None:
     """Put *data* on the channel as it is; does nothing where there is none."""
-    descriptor = os.environ.get("AGENTCTL_CHANNEL_FD")
-    while descriptor and data:
-        data = data[os.write(int(descriptor), data) :]
+    _, _, writes = os.environ.get("AGENTCTL_CHANNEL_FD", "").partition(",")
+    while writes and data:
+        data = data[os.write(int(writes), data) :]
 
 
 def say(message: Value) -> None:

@@ -6,7 +6,6 @@ supervisor, no log.  The other end is this process, blocking in ``recv``.
 
 import os
 import queue
-import socket
 import statistics
 import sys
 import threading
@@ -19,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from agentctl_child import run, runs_on
 from agentctl_protocol.messages import Ask, CallFinished, Events, Ready, ResultMessage
 from agentctl_protocol.values import open_value
+from agentctl_testkit_channel import channel_pair
 from agentctl_testkit_sdk import AGENTS, AgentUnderTest, ForkedAgents
 
 ROUNDS: Final = 5000
@@ -69,7 +69,7 @@ def emit_many() -> float:
 def _hear_out(agent: AgentUnderTest) -> Any:
     # Leaner than `finish`: keeps nothing, since the other end is not what is measured.
     while True:
-        for message, _ in agent.channel.receive(agent.socket.recv(1 << 16)):
+        for message, _ in agent.channel.receive(agent.end.recv(1 << 16)):
             if isinstance(message, Ask):
                 agent.grant(message)
             elif isinstance(message, ResultMessage):
@@ -88,25 +88,25 @@ def _percentiles(times: list[float]) -> str:
 
 def _bare_round_trips() -> list[float]:
     """Microseconds of 90 bytes there and back, with a thread that reads: what the kernel takes."""
-    ours, theirs = socket.socketpair()
+    ours, theirs = channel_pair()
     with ours, theirs:
         if os.fork() == 0:
             ours.close()
-            while data := theirs.recv(1 << 16):
-                theirs.sendall(data)
+            while data := os.read(theirs.reads, 1 << 16):
+                os.write(theirs.writes, data)
             os._exit(0)
         theirs.close()
         arrived: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
         def read() -> None:
             for _ in range(ROUNDS):
-                arrived.put(ours.recv(1 << 16))
+                arrived.put(os.read(ours.reads, 1 << 16))
 
         threading.Thread(target=read).start()
         took = []
         for _ in range(ROUNDS):
             before = time.perf_counter()
-            ours.sendall(b"x" * 90)
+            os.write(ours.writes, b"x" * 90)
             arrived.get()
             took.append((time.perf_counter() - before) * 1e6)
     os.wait()

@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -241,16 +240,18 @@ async def bench_events(supervisor: Supervisor, rounds: int, agents: Path) -> Non
 
 def send_events(total: int, batch: int) -> None:
     """The raw sender: frames made beforehand, so that only the other end is measured."""
-    sock = socket.socket(fileno=int(os.environ["AGENTCTL_CHANNEL_FD"]))
+    reads, writes = map(int, os.environ["AGENTCTL_CHANNEL_FD"].split(","))
     channel = agent_end()
-    sock.sendall(channel.send(Hello(version=1)))
-    sock.recv(1 << 16)
-    sock.sendall(channel.send(Ready()))
+    os.write(writes, channel.send(Hello(version=1)))
+    os.read(reads, 1 << 16)
+    os.write(writes, channel.send(Ready()))
     words = Text(text="some words of a model")
     frames = bytearray()
     for first in range(1, total + 1, batch):
         frames += channel.send(Events(first=first, events=[words] * batch))
-    sock.sendall(frames)
+    unsent = memoryview(frames)
+    while unsent:
+        unsent = unsent[os.write(writes, unsent) :]
 
 
 async def main(rounds: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from agentctl_protocol.vocabulary import Containment, Sandbox
 from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
-from agentctl_testkit_spawner import LaunchedRun, SpawnerStandIn
+from agentctl_testkit_spawner import RUN_UID, LaunchedRun, SpawnerStandIn
 
 #: Tries everything on each target, harmlessly where it can; prints {"target attack": "errno"}.
 ATTACKER = r"""
@@ -162,7 +162,7 @@ def test_keepers_are_sealed_off(supervisor: subprocess.Popen[bytes], own_uid: bo
             spawner,
             supervisor,
             containment=Containment.SUBREAPER,
-            host_uid=61236 if own_uid else None,
+            host_uid=RUN_UID if own_uid else None,
         )
     worked = {name for name, end in result.items() if end == "worked"}
     # It is a dumpable process of the same user: only the keepers proper are not.
@@ -207,7 +207,7 @@ def test_a_sealed_agent_freezes_no_group_that_it_may_write_to() -> None:
         with SpawnerStandIn() as spawner:
             script = f"echo 0 > /dev/null && echo 1 > {freeze}"
             run = spawner.launch(
-                "sh", "-c", script, containment=Containment.SUBREAPER, host_uid=1 << 30
+                "sh", "-c", script, containment=Containment.SUBREAPER, host_uid=RUN_UID
             )
             assert run.exited().code != 0
         assert freeze.read_text() == "0\n"

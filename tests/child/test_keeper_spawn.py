@@ -15,7 +15,7 @@ from agentctl_protocol.spawning import Contained, Exited, Refused, Running
 from agentctl_protocol.vocabulary import Containment, Sandbox
 from agentctl_testkit import descriptors
 from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
-from agentctl_testkit_spawner import SpawnerStandIn
+from agentctl_testkit_spawner import RUN_UID, SpawnerStandIn
 
 CONTAINMENTS = [
     pytest.param(Containment.PID_NAMESPACE, marks=needs(Capability.PID_NAMESPACE)),
@@ -112,7 +112,7 @@ def test_environment_is_exactly_what_was_asked_for(
     lines = sorted(run.output_bytes().decode().rstrip("\0").split("\0"))
     assert lines == [
         "A=1",
-        "AGENTCTL_CHANNEL_FD=3",
+        "AGENTCTL_CHANNEL_FD=3,4",
         f"AGENTCTL_RUN_ID={run.run}",
         f"PATH={os.defpath}",
     ]
@@ -125,7 +125,7 @@ def test_has_only_the_agreed_descriptors(spawner: SpawnerStandIn, containment: C
     run.exited()
     # ls itself opens the directory, as the next free number.
     numbers = [line.split()[8] for line in run.output_bytes().decode().splitlines()[1:]]
-    assert numbers == ["0", "1", "2", "3", "4"]
+    assert numbers == ["0", "1", "2", "3", "4", "5"]
 
 
 @both
@@ -164,13 +164,12 @@ def test_stdin_is_what_was_given(spawner: SpawnerStandIn, containment: Containme
 def test_channel_reaches_the_agent_and_ends_with_it(
     spawner: SpawnerStandIn, containment: Containment
 ) -> None:
-    """The channel is a socket straight to the agent; no keeper holds its other end open."""
-    run = spawner.launch("sh", "-c", "cat <&3 >&3", containment=containment)
+    """The channel is two pipes straight to the agent; no keeper holds its ends open."""
+    run = spawner.launch("sh", "-c", "cat <&3 >&4", containment=containment)
     run.running()
-    run.channel.send(b"echo")
-    run.channel.settimeout(10)
+    run.channel.sendall(b"echo")
     assert run.channel.recv(100) == b"echo"
-    run.channel.shutdown(1)
+    run.channel.shut_writing()
     assert run.channel.recv(100) == b""
     assert run.exited().code == 0
 
@@ -196,7 +195,7 @@ def test_layers_of_a_pid_namespace(spawner: SpawnerStandIn) -> None:
     if os.geteuid() == 0:
         assert set(layers) == own | {"reduced capabilities"}
     else:
-        assert set(layers) == own | {"user namespace", "no capabilities"}
+        assert set(layers) == own | {"user namespace", "no capabilities", "process limit"}
 
 
 @needs(Capability.LANDLOCK_SCOPE)
@@ -233,11 +232,11 @@ def test_root_can_give_a_run_its_own_uid(spawner: SpawnerStandIn, containment: C
         "-c",
         "id -u; id -G; cat /etc/shadow >/dev/null && echo read; echo x >>/etc/shadow",
         containment=containment,
-        host_uid=61234,
+        host_uid=RUN_UID,
     )
     layers = run.running().layers
     run.exited()
-    assert run.output_bytes().decode().splitlines()[:3] == ["61234", "61234", "read"]
+    assert run.output_bytes().decode().splitlines()[:3] == [str(RUN_UID), str(RUN_UID), "read"]
     assert {"own uid", "reduced capabilities"} <= set(layers)
     assert ("process limit" in layers) == (containment is Containment.SUBREAPER)
 
@@ -310,7 +309,7 @@ def test_explains_what_cannot_be_executed(
     assert (rubbish.fault, "neither a binary" in rubbish.detail) == ("not_executable", True)
     orphan = refused("orphan", "#!/no/such/interpreter -x\n", 0o755)
     assert orphan.fault == "not_found"
-    assert "its interpreter /no/such/interpreter is missing" in orphan.detail
+    assert "the run has no /no/such/interpreter, its interpreter" in orphan.detail
     folder = spawner.launch(str(tmp_path), containment=containment).refused()
     assert (folder.fault, "it is a directory" in folder.detail) == ("not_executable", True)
 
@@ -417,7 +416,7 @@ def test_spawner_is_single_threaded_and_untouchable(spawner: SpawnerStandIn) -> 
 def test_refuses_a_weaker_containment_than_was_asked_for() -> None:
     """Without pid namespaces the spawner says so at once, and such a run is refused in words."""
     program = (
-        "from agentctl_testkit_spawner import SpawnerStandIn\n"
+        "from agentctl_testkit_spawner import RUN_UID, SpawnerStandIn\n"
         "with SpawnerStandIn() as spawner:\n"
         "    print(spawner.ready.pid_namespace)\n"
         "    print(spawner.launch('/bin/true').refused().detail)\n"

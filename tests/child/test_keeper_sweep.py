@@ -19,7 +19,7 @@ from agentctl_testkit import (
     alive,
     wait_until_gone,
 )
-from agentctl_testkit_spawner import SpawnerStandIn
+from agentctl_testkit_spawner import RUN_UID, SpawnerStandIn
 
 _PR_SET_CHILD_SUBREAPER = 36
 SWEEP = (sys.executable, "-I", "-m", "agentctl_child.keepers.sweep")
@@ -103,6 +103,9 @@ def test_sweeps_after_spawner_and_warden_died_together(marker: str, roll_call: R
         assert wait_until_gone(marker, run.run, within_s=0.5) == []
 
 
+# An ordinary user's bomb takes what RLIMIT_NPROC lets all processes of that user be together: a
+# run of another test in the fallback could not fork meanwhile.
+@pytest.mark.alone
 @pytest.mark.usefixtures("subreaper")
 def test_ends_a_bomb_within_its_process_limit(marker: str) -> None:
     """A fork bomb in the sealed fallback is emptied while it forks."""
@@ -117,7 +120,7 @@ def test_ends_a_bomb_within_its_process_limit(marker: str) -> None:
             env={"AGENTCTL_TEST_MARKER": marker},
             containment=Containment.SUBREAPER,
             deadline_s=0.4,
-            host_uid=61235 if os.geteuid() == 0 else None,
+            host_uid=RUN_UID if os.geteuid() == 0 else None,
         )
         end = run.exited(timeout_s=30)
         assert end.deadline

@@ -11,7 +11,8 @@ from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_view import CALLERS, FALLBACK, Caller, without_namespaces
 
-ALWAYS = {"landlock domain", "seccomp surface filter", "no new privileges", "no core dumps"}
+ALWAYS = {"scheduled below its keepers"}
+ALWAYS |= {"landlock domain", "seccomp surface filter", "no new privileges", "no core dumps"}
 CONTAINED = {"pid namespace", "mount namespace", "read-only /proc"}
 STRICT = ALWAYS | CONTAINED | {"ipc namespace", "uts namespace", "cgroup namespace"}
 STRICT |= {"private read-only root", "no capabilities", "process limit"}

@@ -136,6 +136,8 @@ def test_a_call_that_fails_refuses_the_run(name: str, installation: Installation
         with Caller.open(name, installation, env={"AGENTCTL_FAILPOINTS": failing}) as caller:
             if found := list(faults(caller)):
                 wrong[failing] = found
+            if left := mounts_of_runs(caller.directory):
+                wrong[failing] = left
     assert wrong == {}
     assert mounts_of_runs() == mounts
 

@@ -221,7 +221,7 @@ def test_end_of_the_channel_ends_the_process_at_once(start: StartAgent, waiting:
     """An agent whose supervisor is gone exits with 70, whatever it is doing."""
     agent = start(f"def main(): {waiting}")
     agent.hear(Ready)
-    agent.socket.close()
+    agent.end.close()
     assert agent.wait() == 70
 
 
@@ -229,7 +229,7 @@ def test_end_of_the_channel_before_the_start_ends_the_process() -> None:
     """An agent that never gets its start message does not wait for ever."""
     with start_process([sys.executable, "-I", "-c", BOOTSTRAP]) as agent:
         agent.hear(Hello)
-        agent.socket.close()
+        agent.end.close()
         assert agent.wait() == 70
 
 
@@ -237,7 +237,7 @@ def test_illegal_bytes_from_the_supervisor_end_the_process(start: StartAgent) ->
     """A channel that makes no sense any more is no supervision."""
     agent = start("def main(): time.sleep(600)")
     agent.hear(Ready)
-    agent.socket.sendall(b"\xff" * 8)
+    agent.end.sendall(b"\xff" * 8)
     assert agent.finish() == 70
 
 
@@ -392,18 +392,53 @@ def test_outside_agentctl_run_is_a_harmless_stand_in() -> None:
     assert ended.stdout == "supervised: False, input: None\n"
 
 
-@pytest.mark.parametrize("number", ["", "x", "-1", "0", "999"])
-def test_channel_number_that_is_no_socket_means_no_supervisor(number: str) -> None:
+@pytest.mark.parametrize("numbers", ["", "x", "3", "-1,-1", "0,1", "998,999", "3,4,5", " 3,4"])
+def test_channel_numbers_that_are_no_pipes_mean_no_supervisor(numbers: str) -> None:
     """A grandchild that inherits only the variable works as if run by hand."""
+    assert _run_with_channel(numbers) == (0, "")
+
+
+def test_a_pipe_of_the_programs_own_is_no_channel() -> None:
+    """The first pipe that it makes often has the numbers of a channel that it did not inherit."""
+    one, other = os.pipe(), os.pipe()
+    own = (*one, *other)
+    same, swapped = f"{one[0]},{one[1]}", f"{one[1]},{other[0]}"
+    try:
+        assert _run_with_channel(same, *own) == (0, "")
+        assert _run_with_channel(swapped, *own) == (0, "")
+    finally:
+        for descriptor in own:
+            os.close(descriptor)
+
+
+def _run_with_channel(numbers: str, *inherited: int) -> tuple[int, str]:
     ended = subprocess.run(
         [sys.executable, AGENTS / "polite_program.py"],
-        env={**os.environ, "AGENTCTL_CHANNEL_FD": number},
+        env={**os.environ, "AGENTCTL_CHANNEL_FD": numbers},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        pass_fds=inherited,
         check=False,
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.returncode, ended.stderr
+
+
+def test_a_file_with_the_number_of_a_closed_channel_is_not_written_to(
+    start: StartAgent, tmp_path: Path
+) -> None:
+    """An agent that closes all descriptors, as daemons do, ends as one without a supervisor."""
+    agent = start(
+        f"""
+        def main():
+            os.closerange(3, 4096)
+            files = [os.open(f"{tmp_path}/{{n}}", os.O_RDWR | os.O_CREAT) for n in range(8)]
+            run.emit_text("said")
+            time.sleep(600)
+        """
+    )
+    assert agent.finish() == 70
+    assert [(tmp_path / str(number)).read_bytes() for number in range(8)] == [b""] * 8
 
 
 def test_interpreter_without_msgspec_says_so_over_the_channel() -> None:
@@ -414,6 +449,37 @@ def test_interpreter_without_msgspec_says_so_over_the_channel() -> None:
         (error,) = agent.of(ErrorMessage)
         assert error.loading
         assert "install agentctl-child" in error.text
+
+
+@pytest.mark.parametrize("module", ["msgspec", "agentctl_child"])
+def test_interpreter_that_cannot_import_what_it_has_says_so(module: str) -> None:
+    """Over the channel that it failed, and on stderr why: for another Python, a broken build."""
+    broken = f"""\
+import sys
+class Broken:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            raise SystemError("built for another one")
+sys.meta_path.insert(0, Broken())
+"""
+    with start_process([sys.executable, "-I", "-c", broken + BOOTSTRAP]) as agent:
+        assert agent.finish() == 1
+        (error,) = agent.of(ErrorMessage)
+        assert error.loading
+        assert "cannot import" in error.text
+        assert agent.process.stderr is not None
+        assert b"built for another one" in agent.process.stderr.read()
+
+
+def test_a_fault_of_ours_before_the_first_line_ends_the_run_with_its_reason(
+    agents: ForkedAgents,
+) -> None:
+    """Here: a path that stands for no name, of which only a broken supervisor tells."""
+    with agents.start("m:main", paths=["\0zz"]) as agent:
+        assert agent.finish() == 70
+        (error,) = agent.of(ErrorMessage)
+        assert (error.kind, error.loading) == ("ValueError", True)
+        assert "not a name" in error.text
 
 
 def test_interpreter_without_our_package_uses_the_one_beside_the_supervisor(

@@ -97,6 +97,7 @@ ALWAYS: Final[dict[str, tuple[Word, ...]]] = {
     "migrate_pages": (NOBODY, 0, 0, 0),
     "move_pages": (NOBODY, 0, 0, 0, 0, 0),
     "fanotify_init": (0xFFFF_FFFF, 0),
+    "fanotify_mark": (-1, 0, 0, -1, NOWHERE),
     "open_by_handle_at": (-1, NOWHERE, 0),
     "name_to_handle_at": (-1, NOWHERE, NOWHERE, NOWHERE, 0),
     "memfd_secret": (0xFF,),
@@ -170,6 +171,7 @@ FIONREAD: Final = 0x541B
 UNIX, INET, INET6, NETLINK, PACKET, ALG, VSOCK = 1, 2, 10, 16, 17, 38, 40
 STREAM, DGRAM, RAW, SEQPACKET = 1, 2, 3, 5
 NONBLOCK_CLOEXEC: Final = 0x8_0800
+F_SETLEASE, F_GETLEASE, F_NOTIFY, F_SETDELEG = 1024, 1025, 1026, 1040
 MPTCP, SCTP, SMC, UDPLITE, ICMP, TCP, UDP = 262, 132, 256, 136, 1, 6, 17
 FASTOPEN: Final = 0x2000_0000
 
@@ -200,6 +202,8 @@ CASES: Final = (
             Case(STRICT, "mknodat", (-1, NOWHERE, 0o100000 | mode, 0), answer),
         )
     ),
+    Case(STRICT, "prctl", (29, 1), errno.EPERM),  # PR_SET_TIMERSLACK
+    Case(STRICT, "prctl", (30,), 0),  # PR_GET_TIMERSLACK
     Case(STRICT, "personality", (0x40_0000,), errno.EPERM),  # READ_IMPLIES_EXEC
     Case(STRICT, "personality", (0x44_0000,), errno.EPERM),
     Case(STRICT, "personality", (0x10_0000,), errno.EPERM),  # MMAP_PAGE_ZERO
@@ -319,6 +323,21 @@ CASES: Final = (
             ("ioprio_set", (1,), (0xFFFF,)),
         )
         for who, answer in (((*before, 1), errno.EPERM), ((*before, NOBODY), 0))
+    ),
+    # The kernel looks at the lower half of a command only; of a descriptor that is not there,
+    # it says EBADF.
+    *(
+        Case(options, "fcntl", (-1, (upper << 32) | command, 0), errno.EINVAL)
+        for options in (STRICT, STANDARD)
+        for command in (F_SETLEASE, F_NOTIFY, F_SETDELEG)
+        for upper in (0, 1, ~0)
+    ),
+    # F_GETFD, F_SETLK, F_OFD_SETLKW, F_SETOWN, F_SETSIG, F_SETOWN_EX, F_GETLEASE, F_DUPFD_CLOEXEC,
+    # F_SETPIPE_SZ, F_ADD_SEALS
+    *(
+        Case(options, "fcntl", (-1, command, NOWHERE), 0)
+        for options in (STRICT, STANDARD)
+        for command in (1, 6, 38, 8, 10, 15, F_GETLEASE, 1030, 1031, 1033)
     ),
     Case(STRICT, "setpriority", (2, NOBODY, 0), errno.EPERM),
     Case(STRICT, "ioprio_set", (3, NOBODY, 0xFFFF), errno.EPERM),

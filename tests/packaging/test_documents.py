@@ -43,6 +43,12 @@ def test_the_state_diagrams_are_those_of_the_code() -> None:
     assert made["PAGE"].read_text() == made["page"](), "run: python docs/make_states.py"
 
 
+def test_the_table_of_shared_counters_is_that_of_the_code() -> None:
+    """``docs/shared-counters.md`` is what its script makes of the table now."""
+    made = runpy.run_path(str(REPOSITORY / "docs" / "make_counters.py"))
+    assert made["PAGE"].read_text() == made["page"](), "run: python docs/make_counters.py"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files(page: Path) -> None:
     """Each relative link is the path of something that is there."""

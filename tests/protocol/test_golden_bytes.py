@@ -215,7 +215,8 @@ GOLDEN_RECORDS: list[tuple[msgspec.Struct, bytes]] = [
             detail="d",
         ),
         (
-            b"\x86\xa4type\xa3end\xa9processes\x83\xa4seen\x03\xa6killed\x02\xa9survivors\x01"
+            b"\x86\xa4type\xa3end\xa9processes\x84\xa4seen\x03\xa6killed\x02\xa9survivors\x01"
+            b"\xa8at_least\xc2"
             b"\xa9survivors\x91\x82\xa3pid\x07\xa7command\xa1x\xaatorn_bytes\x01"
             b"\xaddropped_bytes\x02\xa6detail\xa1d"
         ),

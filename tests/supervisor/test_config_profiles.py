@@ -210,7 +210,23 @@ def test_a_slip_in_the_environment_names_the_variable(config: Files) -> None:
     assert "AGENTCTL_TERM_GRACE:" in config.refusal(AGENTCTL_TERM_GRACE="x")
     assert "AGENTCTL_SANDBOX: no such" in config.refusal(AGENTCTL_SANDBOX="x")
     # Lists have no variable: where would one entry end?
-    assert config.settings(AGENTCTL_RW="/").values == {}
+    assert "AGENTCTL_RW: no variable sets a list\n--rw" in config.refusal(AGENTCTL_RW="/")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [("AGENTCTL_SANDBX", "AGENTCTL_SANDBOX"), ("AGENTCTL_TIMEOUT", "AGENTCTL_TIME")],
+)
+def test_a_misspelt_variable_is_not_ignored(config: Files, wrong: str, meant: str) -> None:
+    """A protection that somebody asked for must not be missing without a word."""
+    assert f"{wrong!r} in the environment is no setting\ndid you mean {meant}?" in config.refusal(
+        None, None, **{wrong: "strict"}
+    )
+
+
+def test_another_programs_variable_of_our_prefix_is_left_alone(config: Files) -> None:
+    """A run inside of another one's wrapper, a test suite: only what looks misspelt is refused."""
+    assert config.settings(AGENTCTL_DEPLOY_REGION="eu", AGENTCTL_CHANNEL_FD="3,4").values == {}
 
 
 def test_an_unknown_profile_is_guessed_at(config: Files) -> None:

@@ -21,6 +21,7 @@ from agentctl_testkit import AgentctlHome
 from agentctl_testkit_held import HeldRun
 
 CLIENTS = 300
+SO_PASSRIGHTS = 83
 STUBBORN = RunSpec(
     argv=("/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 60; done"), term_grace_s=60
 )
@@ -117,3 +118,18 @@ async def test_a_listener_that_goes_away_holds_up_no_stop(state: Home) -> None:
             steps.close()
             with trio.fail_after(10):
                 assert (await run.stop()).result is Result.STOPPED
+
+
+async def test_descriptors_sent_to_it_are_refused_where_the_kernel_can(state: Home) -> None:
+    """Whoever received one would have to close it.  Before Linux 6.16 they are dropped."""
+    async with Supervisor.open(state) as supervisor:
+        path = supervisor._control.path
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            try:
+                client.getsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS)
+            except OSError:
+                return
+            with pytest.raises(PermissionError):
+                socket.send_fds(client, [b"x"], [client.fileno()])
+        assert await trio.to_thread.run_sync(answers, path)

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import socket
 import threading
 from pathlib import Path
 
@@ -28,10 +27,12 @@ from agentctl_protocol.vocabulary import By, Reason, Result
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.conversation import Conversation
 from agentctl_supervisor.errors import LogFullError
+from agentctl_supervisor.plumbing import ChannelEnds
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.store.event_log import Appended, LogWriter
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home
+from agentctl_testkit_channel import channel_pair
 
 FUNCTION = RunSpec(target="module:function")
 DISK_FULL = Stop(Result.LIMIT, Reason.DISK, "no room", Actor("limit", "disk"), 0.0, 0.0, kill=True)
@@ -76,17 +77,17 @@ async def test_a_grant_that_finds_no_room_is_not_given(
 ) -> None:
     """The full disk's stop comes first, so the call is refused: no grant follows a stop."""
     log = _log(state, monkeypatch, b"granted")
-    ours, theirs = socket.socketpair()
+    ours, theirs = channel_pair()
     conversation = Conversation(
-        ours, log, Start(run=log.fold.run_id), on_ask=_nothing, on_said=_nothing,
-        on_illegal=_nothing,
+        ChannelEnds(*ours.descriptors), log, Start(run=log.fold.run_id),
+        on_ask=_nothing, on_said=_nothing, on_illegal=_nothing,
     )  # fmt: skip
     agent = agent_end()
     with ours, theirs:
         asked = Ask(call="c1", kind="tool", name="shell", args=msgspec.Raw(b"\x80"))
         for message in (Hello(version=1), Ready(), asked):
             theirs.sendall(agent.send(message))
-        conversation.drain()
+        await conversation.drain()
         heard = [message for message, _ in agent.receive(theirs.recv(1 << 16))]
     verdicts = [message.verdict for message in heard if isinstance(message, Verdict)]
     assert verdicts == ["refused"]

@@ -8,11 +8,14 @@ import pytest
 from agentctl_protocol.messages import Ask
 from agentctl_protocol.records import VerdictRecord, Waiting
 from agentctl_protocol.report import Actor
+from agentctl_protocol.spec import SpecError, check_pattern
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import Reason
-from agentctl_supervisor import call_rules as rules_module
+from agentctl_supervisor import call_arguments as arguments_module
 from agentctl_supervisor import gate as gates
-from agentctl_supervisor.call_rules import CallPattern, CallRules, Refusal, text_of
+from agentctl_supervisor.call_arguments import arguments_of
+from agentctl_supervisor.call_pattern import CallPattern
+from agentctl_supervisor.call_rules import CallRules, Refusal
 from agentctl_supervisor.gate import Gate
 
 ANN = Actor("uid", "1000 (ann)")
@@ -49,23 +52,11 @@ def test_a_closed_gate_refuses_for_good_and_keeps_its_first_reason() -> None:
     assert gate.closed
 
 
-@pytest.mark.parametrize("finished", [False, True])
-def test_a_call_id_is_granted_once(finished: bool) -> None:
+def test_a_call_id_is_granted_once() -> None:
     """A reused id would make two calls look like one in the report."""
     gate = Gate()
     assert verdict(gate, ask("c1")).verdict == "granted"
-    if finished:
-        assert gate.finish("c1")
     assert verdict(gate, ask("c1")).why == "this call id was used before"
-
-
-def test_finishing_a_call_that_is_not_running_is_noticed() -> None:
-    """Neither a call that was never granted nor one that is over can be finished."""
-    gate = Gate()
-    assert not gate.finish("c1")
-    gate.judge(ask("c1"))
-    assert gate.finish("c1")
-    assert not gate.finish("c1")
 
 
 def test_the_number_of_remembered_calls_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,49 +106,140 @@ def test_tokens_past_the_budget_end_the_run_by_the_next_ask_at_the_latest() -> N
 # --- rules by name ----------------------------------------------------------
 
 
-def test_denial_goes_before_permission_and_both_are_about_tools() -> None:
-    """A model call is no tool, whatever its name."""
-    gate = Gate(CallRules(allow=["read_*", "shell:ls *"], deny=["read_secret"]))
+def test_denial_goes_before_permission_and_both_are_about_every_kind() -> None:
+    """A call of a model may be called as a tool is: what it is called is the agent's choice."""
+    gate = Gate(CallRules(allow=["read_*", "shell:ls *", "model:gpt-*"], deny=["read_secret"]))
     assert verdict(gate, ask("c1", "read_file")).verdict == "granted"
     assert verdict(gate, ask("c2", "read_secret")).why == "denied by the rule 'read_secret'"
     assert verdict(gate, ask("c3", "write_file")).why == "no rule allows 'write_file'"
     assert verdict(gate, ask("c4", "shell", "ls -l")).verdict == "granted"
     assert verdict(gate, ask("c5", "shell", "rm -r /")).verdict == "refused"
-    assert verdict(gate, ask("c6", "read_secret", kind="model")).verdict == "granted"
+    assert verdict(gate, ask("c6", "read_secret", kind="model")).verdict == "refused"
+    assert verdict(gate, ask("c7", "gpt-4o", kind="model")).verdict == "granted"
+    assert verdict(gate, ask("c8", "gpt-4o")).verdict == "refused"
+    assert verdict(gate, ask("c9", "big", kind="model")).why == (
+        "no rule allows the model 'big' (model:* allows all)"
+    )
+
+
+@pytest.mark.parametrize(("kind", "other"), [("tool", "model"), ("model", "tool")])
+def test_a_rule_may_be_about_one_kind(
+    kind: Literal["model", "tool"], other: Literal["model", "tool"]
+) -> None:
+    """``tool:`` and ``model:`` say so; a permission then leaves the other kind alone."""
+    for rules in (CallRules(deny=[f"{kind}:shell:rm *"]), CallRules(allow=[f"{kind}:look"])):
+        gate = Gate(rules)
+        assert verdict(gate, ask("c1", args="rm x", kind=kind)).verdict == "refused"
+        assert verdict(gate, ask("c2", args="rm x", kind=other)).verdict == "granted"
+    waits = Gate(CallRules(approve=[f"{kind}:*"]))
+    assert isinstance(waits.judge(ask("c1", kind=kind)), Waiting)
+    assert verdict(waits, ask("c2", kind=other)).verdict == "granted"
 
 
 @pytest.mark.parametrize(
-    ("pattern", "name", "args", "matches"),
+    "name",
     [
-        ("shell", "shell", {"cmd": "ls"}, True),
-        ("shell", "Shell", {}, False),
-        ("shell", "shell2", {}, False),
-        ("sh*", "shell", {}, True),
-        ("shell:*", "shell", None, True),
-        ('shell:{"cmd":"ls*', "shell", {"cmd": "ls -l"}, True),
-        ("shell:ls*", "shell", "ls\n-l", True),
-        ("shell:ls", "shell", "ls -l", False),
-        ("mcp:git:*", "mcp", "git:push", True),
-        ('shell:["rm","x"]', "shell", ["rm", "x"], True),
-        ('shell:["rm","x"]', "shell", "x", False),
-        ("shell[1]", "shell[1]", {}, True),
-        ("shell[1]", "shell1", {}, False),
+        *("Shell", "SHELL", "shell ", " shell", "shell\t", "shel1", "sheII"),
+        *("shell\u200b", "\u2060shell", "shell\ufe0f", "shell\u3164", "shell\U000e0041"),
+        *("\u0455hell", "sh\u0435ll", "\u0455\u04bb\u0435\u04cf\u04cf", "s\u04bbell"),
+        *("\uff53hell", "\U0001d42c\U0001d421\U0001d41e\U0001d425\U0001d425", "sh\u202eell"),
+        *("shell\u0300", "sh\u00e9ll", "\u13da\u13bb\u13ac\u13de\u13de"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["tool", "model"])
+def test_no_name_that_looks_like_a_denied_one_is_granted(
+    name: str, kind: Literal["model", "tool"]
+) -> None:
+    """Capitals, blanks, other scripts, characters without width, forms of compatibility."""
+    assert verdict(Gate(CallRules(deny=["shell"])), ask("c", name, kind=kind)).verdict == "refused"
+    assert verdict(Gate(CallRules(allow=["shell"])), ask("c", name, kind=kind)).verdict == "refused"
+    asked = Gate(CallRules(approve=["shell"])).judge(ask("c", name, kind=kind))
+    assert isinstance(asked, Waiting) or asked.verdict == "refused"
+    # Where there are no rules, there is none to slip past.
+    assert verdict(Gate(), ask("c", name, kind=kind)).verdict == "granted"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("models/gemini-2.5-pro", "gpt-4o", "mcp__server__tool", "anthropic/claude-3:beta"),
+        *("us.anthropic.claude-v1:0", "Web search", "repo@v2", "f(x), y=1", "dateien_löschen"),
+        *("Straße", "søk", "włącz", "çıktı", "tìm_kiếm", "検索", "检索_docs", "ファイル検索"),  # noqa: RUF001
+        *("GPTツール", "검색", "поиск", "αναζήτηση", "بحث", "חיפוש", "खोज", "ค้นหา", "поиск_2"),
+    ],
+)
+def test_an_honest_name_is_granted_in_every_language(name: str) -> None:
+    """Rules about others do not refuse it, and one with its name means it."""
+    check_pattern(name)
+    assert verdict(Gate(CallRules(deny=["shell"])), ask("c", name)).verdict == "granted"
+    assert verdict(Gate(CallRules(allow=[name])), ask("c", name)).verdict == "granted"
+    assert verdict(Gate(CallRules(deny=[name])), ask("c", name)).verdict == "refused"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "args", "forbids", "allows"),
+    [
+        ("shell", "shell", {"cmd": "ls"}, True, True),
+        ("shell", "Shell", {}, True, False),
+        ("shell", "shell2", {}, False, False),
+        ("sh*", "shell", {}, True, True),
+        ("shell:*", "shell", None, True, True),
+        ('shell:{"cmd":"ls*', "shell", {"cmd": "ls -l"}, True, True),
+        ('shell:{"b":1,"a":"*"}', "shell", {"a": "x", "b": 1}, True, True),
+        ("shell:ls*", "shell", "ls\n-l", True, True),
+        ("shell:ls", "shell", "ls -l", False, False),
+        ("mcp:git:*", "mcp", "git:push", True, True),
+        ("v1:0", "v1:0", {}, True, True),
+        ("fs:read*", "fs:read_all", {}, True, False),
+        ('shell:["rm","x"]', "shell", ["rm", "x"], True, True),
+        ('shell:["rm","x"]', "shell", "x", False, False),
+        ("shell[1]", "shell[1]", {}, True, True),
+        ("shell[1]", "shellx", {}, False, False),
+        # One command, however it is written; a permission means no more than it says.
+        ("shell:rm *", "shell", "rm -r x", True, True),
+        ("shell:rm *", "shell", "rm\t-r x", True, False),
+        ("shell:rm *", "shell", "\n rm \x0b -r x", True, False),
+        ("shell:rm *", "shell", "RM -r x", True, False),
+        ("shell:rm *", "shell", {"cmd": "rm -r x"}, True, True),
+        ("shell:rm *", "shell", {"a": 1, "cmd": "rm -r x"}, True, False),
+        ("shell:rm *", "shell", {"cmd": ["rm", "-r", 1]}, True, False),
+        ("shell:rm *", "shell", [{"x": [["rm", "-r"]]}], True, False),
+        ("shell:rm *", "shell", '{"cmd": "r\\u006d -r x", "n": 1}', True, False),
+        ("shell:rm *", "shell", '{"cmd": "rm -r x", "n": "\\ud800"}', True, False),
+        ("shell:rm *", "shell", ' {"a": "{\\"cmd\\":[\\"rm\\",\\"x\\"]}"}', True, False),
+        ("shell:rm *", "shell", {"cmd": "ls", "why": "not rm"}, False, False),
     ],
 )
 def test_a_pattern_is_a_name_and_perhaps_arguments(
-    pattern: str, name: str, args: object, matches: bool
+    pattern: str, name: str, args: object, forbids: bool, allows: bool
 ) -> None:
-    """Arguments are compact JSON, or the text itself."""
-    assert CallPattern(pattern).matches(name, text_of(pack_value(args))) is matches
+    """What forbids means every text in the arguments; what allows means all of them as they are."""
+    asked = ask("c", name, args)
+    assert CallPattern(pattern).forbids(asked, arguments_of(asked.args)) is forbids
+    assert CallPattern(pattern).allows(asked, arguments_of(asked.args)) is allows
+
+
+@pytest.mark.parametrize("pattern", ["\u0455hell", "shell\u200b:rm *", "tool: x", "x :y", "\u3164"])
+def test_a_pattern_that_no_call_can_meet_is_refused(pattern: str) -> None:
+    """Who copied it would believe in a protection that is none."""
+    with pytest.raises(SpecError):
+        check_pattern(pattern)
 
 
 def test_arguments_too_long_to_look_at_pass_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are denied by what could mean them, and allowed by nothing that names arguments."""
-    monkeypatch.setattr(rules_module, "MAX_MATCHED_ARGUMENTS", 10)
+    monkeypatch.setattr(arguments_module, "MAX_MATCHED_ARGUMENTS", 10)
     long = "ls " + "x" * 100
     assert verdict(Gate(CallRules(deny=["shell:rm*"])), ask("c", args=long)).verdict == "refused"
     assert verdict(Gate(CallRules(allow=["shell:ls*"])), ask("c", args=long)).verdict == "refused"
     assert isinstance(Gate(CallRules(approve=["shell:rm*"])).judge(ask("c", args=long)), Waiting)
+
+
+def test_more_texts_than_anybody_looks_through_pass_no_rule() -> None:
+    """What is asked for cannot be hidden behind thousands of others, nor cost us their time."""
+    many = [*("x" for _ in range(5000)), "rm -r /"]
+    assert verdict(Gate(CallRules(deny=["shell:rm*"])), ask("c", args=many)).verdict == "refused"
+    assert verdict(Gate(CallRules(allow=["shell:[*"])), ask("c", args=many)).verdict == "refused"
 
 
 def test_arguments_that_are_no_value_pass_no_rule() -> None:
@@ -169,7 +251,8 @@ def test_arguments_that_are_no_value_pass_no_rule() -> None:
 def test_a_pattern_made_to_be_slow_is_not() -> None:
     """Stars do not multiply the work: neither the caller's nor the agent's text hangs us."""
     pattern = CallPattern("s:" + "*a" * 40 + "b")
-    assert not pattern.matches("s", "a" * 60_000)
+    asked = ask("c", "s", "a" * 60_000)
+    assert not pattern.forbids(asked, arguments_of(asked.args))
 
 
 # --- a person decides -------------------------------------------------------
@@ -177,20 +260,18 @@ def test_a_pattern_made_to_be_slow_is_not() -> None:
 
 def waiting_gate(*names: str) -> Gate:
     gate = Gate(CallRules(calls=3, approve=["shell:*"]))
-    for name in names:
-        assert gate.judge(ask(name)) == Waiting(name, "tool", "shell", "shell:*")
+    for number, name in enumerate(names, 1):
+        assert gate.judge(ask(name)) == Waiting(name, "tool", "shell", "shell:*", number)
     return gate
 
 
 def test_a_call_that_needs_approval_waits_and_is_granted_by_a_person() -> None:
     """The grant is a verdict like any other, and says who gave it."""
     gate = waiting_gate("c1")
-    assert gate.waiting == ("c1",)
-    assert not gate.finish("c1")  # it does not run yet
+    assert [waiting.call for waiting in gate.waiting] == ["c1"]
     given = gate.decide("c1", ANN, why=None)
     assert given is not None
     assert (given.verdict, given.actor) == ("granted", ANN)
-    assert gate.finish("c1")
 
 
 def test_a_denied_call_is_refused_with_the_persons_words_and_costs_no_budget() -> None:
@@ -235,6 +316,15 @@ def test_a_stop_answers_the_calls_that_wait() -> None:
     ]
     assert gate.decide("c1", ANN, why=None) is None
     assert gate.close("again") == []
+
+
+def test_a_number_means_one_call_for_ever() -> None:
+    """Numbers are ours and go on where calls were decided: nobody decides on another's."""
+    gate = waiting_gate("7", "2")
+    gate.decide("2", ANN, why=None)
+    gate.decide("7", ANN, why="no")
+    gate.judge(ask("1"))
+    assert [(waiting.number, waiting.call) for waiting in gate.waiting] == [(3, "1")]
 
 
 def test_a_waiting_id_cannot_be_asked_for_again() -> None:

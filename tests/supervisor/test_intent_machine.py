@@ -5,7 +5,6 @@ from the machine.  That its supervisor was frozen is an earlier look at the inte
 """
 
 import shutil
-import socket
 import tempfile
 
 import msgspec
@@ -37,12 +36,14 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import Reason, Result
 from agentctl_supervisor.conversation import STOPPING, Conversation
+from agentctl_supervisor.plumbing import ChannelEnds
 from agentctl_supervisor.processes.process_tree import boot_id
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.recovery import recover
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
+from agentctl_testkit_channel import channel_pair
 
 FUNCTION = RunSpec(target="module:function")
 OURS = Stop(Result.STOPPED, Reason.CLIENT, "ours", Actor("supervisor", ""), 5.0, 2.0)
@@ -62,11 +63,15 @@ class Stopping(RuleBasedStateMachine):
         self.directory = self.home.create_run(FUNCTION)
         self.log = RunLog(self.directory, FUNCTION)
         self.log.append(Created(supervisor=NOBODY, boot_id=boot_id()))
-        ours, self.agents_end = socket.socketpair()
+        self.our_end, self.agents_end = channel_pair()
         self.conversation = Conversation(
-            ours, self.log, Start(run=self.directory.id), on_ask=_no, on_said=_no, on_illegal=_no
+            ChannelEnds(*self.our_end.descriptors),
+            self.log,
+            Start(run=self.directory.id),
+            on_ask=_no,
+            on_said=_no,
+            on_illegal=_no,
         )
-        self.sock = ours
         self.agent_says(Hello(version=1))
         self.agent_says(Ready())
         self.events = self.calls = 0
@@ -90,7 +95,7 @@ class Stopping(RuleBasedStateMachine):
                 self.decided(Result.FAILED)
                 self.check(self.it_exits())
         finally:
-            self.sock.close()
+            self.our_end.close()
             self.agents_end.close()
             shutil.rmtree(self.path)
 

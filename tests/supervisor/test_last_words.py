@@ -13,22 +13,22 @@ from agentctl_supervisor.conversation import Conversation
 from agentctl_supervisor.store.run_directory import Home
 
 SAYS_HELLO = """
-import os, socket, time
+import os, time
 from agentctl_protocol.channel import agent_end
 from agentctl_protocol.messages import Ask, Cancel, Hello, Ready
 
 end = agent_end()
-sock = socket.socket(fileno=int(os.environ["AGENTCTL_CHANNEL_FD"]))
+reads, writes = map(int, os.environ["AGENTCTL_CHANNEL_FD"].split(","))
 
 def say(*messages):
     for message in messages:
-        sock.sendall(end.send(message))
+        os.write(writes, end.send(message))
 
 say(Hello(version=1), Ready())
 print("up", flush=True)
 """
 HEARS_CANCEL = """
-while not any(isinstance(m, Cancel) for m, _ in end.receive(sock.recv(1 << 16))):
+while not any(isinstance(m, Cancel) for m, _ in end.receive(os.read(reads, 1 << 16))):
     pass
 time.sleep(0.5)  # longer than a call and a cancel take to cross
 """
@@ -48,7 +48,7 @@ async def test_a_call_asked_for_before_the_end_and_read_after_it_is_none(
         if stopped:
             while not self.can_hear:
                 await trio.sleep(0.01)
-                self.drain()
+                await self.drain()
             greeted.set()
         await trio.sleep_forever()
 

@@ -1,9 +1,16 @@
 """Numbers for runs that nobody else on the machine has."""
 
+from pathlib import Path
+
 import pytest
 
+from agentctl_protocol.spec import RunSpec
+from agentctl_protocol.vocabulary import Sandbox
+from agentctl_supervisor import Supervisor
 from agentctl_supervisor.errors import SpawnError
 from agentctl_supervisor.processes.own_uids import OwnUids, uids_of
+from agentctl_supervisor.store.run_directory import Home
+from agentctl_testkit_capabilities import Capability, needs
 
 
 def test_no_two_supervisors_have_a_number_in_common() -> None:
@@ -13,6 +20,19 @@ def test_no_two_supervisors_have_a_number_in_common() -> None:
     assert len(set(every)) == len(every)
     assert min(every) >= 1 << 30
     assert max(every) < (1 << 32) - 1
+
+
+@needs(Capability.ROOT, Capability.PID_NAMESPACE)
+async def test_two_supervisors_of_one_process_share_no_number(tmp_path: Path) -> None:
+    """What two of them start side by side has two uids."""
+    home = Home.open({"AGENTCTL_HOME": str(tmp_path / "home")}, create=True)
+    spec = RunSpec(argv=("id", "-u"), sandbox=Sandbox.STRICT)
+    async with Supervisor.open(home) as one, Supervisor.open(home) as two:
+        runs = [await supervisor.start(spec) for supervisor in (one, two)]
+        for run in runs:
+            await run.wait()
+    said = [run.stdout for run in runs]
+    assert len({int(text) for text in said}) == 2
 
 
 def test_those_that_all_tools_know_come_first_and_the_last_returned_comes_last() -> None:

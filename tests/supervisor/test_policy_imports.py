@@ -14,6 +14,7 @@ import pytest
 
 from agentctl_protocol.spec import SpecError
 from agentctl_protocol.vocabulary import Sandbox
+from agentctl_supervisor.policy.contents import UnreadableError
 from agentctl_supervisor.policy.import_path import PACKAGES, ImportPath, import_path
 from agentctl_supervisor.policy.own_files import OwnFile
 from agentctl_supervisor.policy.reserved import reserved
@@ -123,7 +124,6 @@ def test_what_site_would_add_is_reserved_before_it_is_there(
     packages.mkdir()
     told = "# a comment\n\nimport sys\n../later  \n/gone/elsewhere\n"
     (packages / "project.pth").write_text(told)
-    os.mkfifo(packages / "waits.pth")
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(packages)])
     assert "project.pth" in _why_not(workspace, "")
     assert _why_not(workspace / "project", "") == ""
@@ -135,6 +135,23 @@ def test_what_site_would_add_is_reserved_before_it_is_there(
     users.mkdir()
     assert "packages of a user" in _why_not(users, "")
     assert "packages of a user" in _why_not(users / "trio", "")
+
+
+def test_what_python_will_obey_and_we_cannot_read_refuses_every_run(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ``.pth`` file that is none, or too long: it could name any directory."""
+    packages = workspace / "site-packages"
+    packages.mkdir()
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(packages)])
+    os.mkfifo(packages / "waits.pth")
+    with pytest.raises(UnreadableError, match=r"waits\.pth"):
+        _why_not(workspace, "")
+    (packages / "waits.pth").unlink()
+    with (packages / "long.pth").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(UnreadableError, match="longer"):
+        _why_not(workspace, "")
 
 
 @pytest.mark.parametrize("target", ["w/later", "w/later/on", "w/loop", "w/file/on"])

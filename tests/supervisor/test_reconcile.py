@@ -48,7 +48,8 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import By, Reason, Result, Rung, State
 from agentctl_supervisor.store.call_history import MAX_CALLS, MAX_VALUE_BYTES
-from agentctl_supervisor.store.reconcile import MAX_TEXT, Fold
+from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.store.text_tail import MAX_TEXT
 
 PROGRAM = RunSpec(argv=("/bin/true",))
 FUNCTION = RunSpec(target="module:function")

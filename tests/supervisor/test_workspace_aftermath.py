@@ -70,7 +70,7 @@ async def test_a_file_system_that_does_not_answer_holds_up_no_end(
     log.append(Started())
     log.append(RungRecord(step=Rung.SIGKILL, open_files=("half",)))
     try:
-        for _ in range(2 * aftermath._AT_ONCE):
+        for _ in range(2 * aftermath.AT_ONCE):
             await after.write_down()
     finally:
         answer.set()

@@ -246,7 +246,7 @@ def test_what_programs_fill_comes_last(tmp_path: Path) -> None:
 
 def test_what_git_obeys_further_down_is_told(tmp_path: Path) -> None:
     """A hook of a nested repository, by the name that git obeys; not what else is in there."""
-    obeyed = [b".git", b".git/hooks", b".git/config", b".bashrc"]
+    obeyed = [b".git", b".git/hooks", b".git/config"]
     (tmp_path / "vendor/dep/.git/hooks/deep").mkdir(parents=True)
     (tmp_path / "vendor/dep/.git/hooks/deep/post-merge").write_text("")
     (tmp_path / "vendor/dep/.git/index").write_text("")
@@ -255,6 +255,44 @@ def test_what_git_obeys_further_down_is_told(tmp_path: Path) -> None:
     walk = walked(tmp_path, obeyed=obeyed)
 
     assert list(walk.nested) == [b"vendor/dep/.git/hooks"]
+
+
+def test_a_git_file_and_a_repository_of_any_name_are_told(tmp_path: Path) -> None:
+    """Both lead the person's git to the settings and hooks that the run made."""
+    (tmp_path / "sub/made/objects").mkdir(parents=True)
+    (tmp_path / "sub/made/hooks").mkdir()
+    (tmp_path / "sub/made/HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / "sub/made/config").write_text("")
+    (tmp_path / "sub/made/description").write_text("")
+    (tmp_path / "sub/.git").write_text("gitdir: made\n")
+    (tmp_path / "other/config").mkdir(parents=True)
+
+    walk = walked(tmp_path, obeyed=[b".git", b".git/hooks", b".git/config"])
+
+    assert sorted(walk.nested) == [b"sub/.git", b"sub/made/config", b"sub/made/hooks"]
+
+
+def test_what_packages_bring_along_is_not_told_but_repositories_are(tmp_path: Path) -> None:
+    """Thousands of packages have an editor's settings in them; git obeys a repository anywhere."""
+    (tmp_path / "node_modules/p/.vscode").mkdir(parents=True)
+    (tmp_path / "node_modules/p/.git/hooks").mkdir(parents=True)
+    (tmp_path / "src/.vscode").mkdir(parents=True)
+
+    walk = walked(tmp_path, obeyed=[b".vscode", b".git/hooks"])
+
+    assert sorted(walk.nested) == [b"node_modules/p/.git/hooks", b"src/.vscode"]
+
+
+def test_names_that_find_no_room_are_counted(tmp_path: Path) -> None:
+    """A flood of them hides none without a word."""
+    for number in range(6):
+        (tmp_path / f"{number}").mkdir()
+        (tmp_path / f"{number}/CLAUDE.md").write_text("")
+
+    walk = walked(tmp_path, bounds=Bounds(specials=4, seconds=60), obeyed=[b"CLAUDE.md"])
+
+    assert len(walk.nested) == 4
+    assert walk.notes == ["2 more changes of names that programs obey"]
 
 
 @needs(Capability.ROOT)

@@ -118,7 +118,7 @@ def test_repositories_further_down_are_told_after_our_own(tmp_path: Path, root: 
         ("[tool.agentctl]\n", True),
         ("[project]\n", False),
         ("# " + "x" * (1 << 20) + "\n[tool.agentctl]\n", True),
-        (None, False),
+        (None, True),
     ],
 )
 def test_a_project_file_is_exposed_if_it_may_have_our_settings(

@@ -21,7 +21,7 @@ from agentctl_protocol.vocabulary import By, Reason, Rung, Sandbox, State
 from agentctl_supervisor.cli import workspace_words
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.workspace_history import without_names
-from agentctl_supervisor.workspace.roots import as_text, roots_of
+from agentctl_supervisor.workspace.roots import roots_of
 
 CREATED = Created(
     supervisor=ProcessIdentity(1, 1), boot_id="b", workspace="/w", private_workspace=True
@@ -194,8 +194,3 @@ def test_the_roots_are_the_workspace_and_what_is_outside_of_it(tmp_path: Path) -
         b"/other",
     )
     assert roots_of("", spec) == ()
-
-
-def test_any_bytes_become_text() -> None:
-    """What is no UTF-8 is written out, so that JSON can say it."""
-    assert as_text(b"a\xffb\n") == "a\\xffb\n"

@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
+from agentctl_testkit_clock import TimeLimit
+
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 AGENTS: Final = REPOSITORY / "tests" / "agents"
 
@@ -105,12 +107,12 @@ def is_alive(pid: int) -> bool:
 def wait_until_gone(*needles: str, within_s: float) -> list[Found]:
     """What `alive` still finds after at most *within_s* seconds; the sooner the better.
 
-    Waits on pidfds, so that it returns with the death of the last process.
+    Waits on pidfds, so that it returns with the death of the last process.  The time in which
+    the machine was busy does not count, see `TimeLimit`.
     """
-    deadline = time.monotonic() + within_s
+    limit = TimeLimit(within_s)
     while remaining := alive(*needles):
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
+        if (left_s := limit.left_s) <= 0:
             break
         _wait_for_exit(remaining, left_s)
     return remaining
@@ -266,16 +268,16 @@ class RollCall:
         """Return as soon as *condition* holds; it is asked again after every report.
 
         Raises:
-            AssertionError: it does not hold after *within_s* seconds, or it never
+            AssertionError: it does not hold after *within_s* seconds (see `TimeLimit`), or it never
                 will because everybody is gone.
         """
-        deadline = time.monotonic() + within_s
+        limit = TimeLimit(within_s)
         while True:
             gone = self._everyone_gone()
             self.hear()
             if condition():
                 return
-            left_s = deadline - time.monotonic()
+            left_s = limit.left_s
             if gone or left_s <= 0:
                 why = "all are gone" if gone else f"{within_s:g} s are over"
                 raise AssertionError(f"no {what}: {why}; heard {self.lines}")
@@ -288,11 +290,13 @@ class RollCall:
         return bool(self.lines) and not self._everyone_gone()
 
     def wait_until_gone(self, within_s: float) -> bool:
-        """Whether all who reported, and their forks, are gone within *within_s* seconds."""
-        deadline = time.monotonic() + within_s
+        """Whether all who reported, and their forks, are gone within *within_s* seconds.
+
+        The time in which the machine was busy does not count, see `TimeLimit`.
+        """
+        limit = TimeLimit(within_s)
         while self.anyone_left:
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
+            if (left_s := limit.left_s) <= 0:
                 return False
             self._poller.poll(left_s * 1000)
         return True
@@ -433,7 +437,7 @@ class AgentctlHome:
         *arguments: str,
         input: bytes | None = None,  # noqa: A002 - subprocess.run's own name
         environment: Mapping[str, str] | None = None,
-        within_s: float = 60.0,
+        within_s: float = 120.0,
         as_ordinary_user: bool = False,
         cwd: Path | None = None,
     ) -> Finished:

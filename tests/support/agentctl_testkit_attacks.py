@@ -264,7 +264,10 @@ class Caller:
 
 
 class Server:
-    """`agentctl_attack_server` as a process of a caller's.  ``stderr``: where what it says goes."""
+    """`agentctl_attack_server` as a process of a caller's.
+
+    ``stderr``: where what it says goes.  ``wrapper``: the command that starts it.
+    """
 
     def __init__(
         self,
@@ -273,13 +276,14 @@ class Server:
         environment: Mapping[str, str],
         identity: dict[str, Any],
         stderr: IO[bytes] | None = None,
+        wrapper: Sequence[str] = (),
     ) -> None:
         self.home = home
         self._answers: dict[int, dict[str, Any]] = {}
         self._directories: dict[int, str] = {}
         self._last = 0
         self._process = subprocess.Popen(
-            [python, "-c", SERVER.read_text()],
+            [*wrapper, python, "-c", SERVER.read_text()],
             cwd="/",
             env={**environment, "AGENTCTL_HOME": str(home)},
             stdin=subprocess.PIPE,

@@ -34,6 +34,8 @@ class Capability(enum.StrEnum):
     ORDINARY_USER = "ordinary user (these tests run as root)"
     PID_NAMESPACE = "pid namespaces for this user"
     USER_NAMESPACE = "user namespaces"
+    OWN_PID_MAX = "pid_max of a pid namespace's own (Linux 6.14)"
+    MEMORY_CGROUP = "writable control group with a memory limit"
     CGROUP2 = "writable cgroup v2 directory"
     LANDLOCK_SCOPE = "Landlock with signal scope (ABI 6)"
     YAMA_OFF = "freedom to ptrace siblings"
@@ -100,6 +102,30 @@ def _user_namespace() -> bool:
 def _pid_namespace() -> bool:
     user = 0 if os.geteuid() == 0 else _CLONE_NEWUSER
     return _succeeds_in_a_child(lambda: _unshare(user | _CLONE_NEWPID | _CLONE_NEWNS))
+
+
+def memory_groups() -> tuple[Path, str] | None:
+    """Below which directory groups can bound memory, and by which file in them."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        place = Path(before.split()[4])
+        kind, _, options = after.split()[:3]
+        if not os.access(place, os.W_OK):
+            continue
+        if kind == "cgroup" and "memory" in options.split(","):
+            return place, "memory.limit_in_bytes"
+        enabled = place / "cgroup.subtree_control"
+        if kind == "cgroup2" and "memory" in enabled.read_text().split():
+            return place, "memory.max"
+    return None
+
+
+def _own_pid_max() -> bool:
+    if os.geteuid() != 0:
+        return False
+    # Told apart without a trial, which would change the machine's where it is not.
+    major, minor = (int(number) for number in os.uname().release.split(".")[:2])
+    return (major, minor) >= (6, 14)
 
 
 def _cgroup2() -> bool:
@@ -179,6 +205,8 @@ _PROBES: Final[dict[Capability, Callable[[], bool]]] = {
     Capability.ORDINARY_USER: lambda: os.geteuid() != 0,
     Capability.PID_NAMESPACE: _pid_namespace,
     Capability.USER_NAMESPACE: _user_namespace,
+    Capability.OWN_PID_MAX: _own_pid_max,
+    Capability.MEMORY_CGROUP: lambda: memory_groups() is not None,
     Capability.CGROUP2: _cgroup2,
     Capability.LANDLOCK_SCOPE: _landlock_scope,
     Capability.YAMA_OFF: _yama_off,

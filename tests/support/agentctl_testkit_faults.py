@@ -58,6 +58,7 @@ from agentctl_testkit import (
     situation,
     wait_until_gone,
 )
+from agentctl_testkit_clock import Stopwatch
 from agentctl_testkit_embedding import PROGRAM, Order
 
 GONE_WITHIN_S: Final = 1.0
@@ -502,7 +503,7 @@ def play(played: Round, tally: Tally) -> None:
         tally.alive_at_strike += bool(_of_the_run(stage))
         launched = _is_launched(stage, played)
         struck = (launched or played.victim not in _LAUNCHED) and _strike(played.victim, supervisor)
-        since = time.monotonic()
+        since = Stopwatch()
         # A brief run may be over by the time that a busy machine lets us strike.
         assert struck or not played.step or played.work is Work.BRIEF, f"no {played.victim}"
         tally.struck += struck
@@ -513,7 +514,7 @@ def play(played: Round, tally: Tally) -> None:
             kill(supervisor)
         needles = [n for n in stage.needles if not (only_run and n.startswith("--"))]
         left = wait_until_gone(*needles, within_s=GONE_WITHIN_S)
-        took_s = time.monotonic() - since
+        took_s = since.uncontended_s
         if took_s > tally.slowest_s:
             tally.slowest_s, tally.slowest = took_s, str(played)
         tally.survivors += len(left)

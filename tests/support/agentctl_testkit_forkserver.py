@@ -2,9 +2,9 @@
 
 ``python -I agentctl_testkit_forkserver.py FD [MODULE...]``: it imports the modules, then
 forks.  FD is a SOCK_SEQPACKET socket.  Each packet is a JSON object, the agent's additional
-environment, with five descriptors: a socket for its status, its channel, and its three
-standard streams.  On the status socket go the agent's pidfd, with its pid in decimal, and
-its exit status in decimal when it has ended.
+environment, with six descriptors: a socket for its status, the two ends of its channel,
+and its three standard streams.  On the status socket go the agent's pidfd, with its pid in
+decimal, and its exit status in decimal when it has ended.
 """
 
 import importlib
@@ -30,7 +30,7 @@ def serve(orders: socket.socket) -> None:
             os.close(status)
             os.close(ended)
         if orders.fileno() in ready:
-            packet, descriptors, _, _ = socket.recv_fds(orders, 1 << 16, 5)
+            packet, descriptors, _, _ = socket.recv_fds(orders, 1 << 16, 6)
             if not descriptors:
                 return
             pid = os.fork()
@@ -50,12 +50,14 @@ def become_agent(packet: bytes, orders: socket.socket, descriptors: list[int]) -
     orders.close()
     os.setsid()
     os.environ.update(json.loads(packet))
-    _, channel, *streams = descriptors
+    _, reads, writes, *streams = descriptors
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
-    os.closerange(3, channel)
-    os.closerange(channel + 1, os.sysconf("SC_OPEN_MAX") if channel > 1000 else 1024)
-    main(channel)
+    first, last = sorted((reads, writes))
+    os.closerange(3, first)
+    os.closerange(first + 1, last)
+    os.closerange(last + 1, os.sysconf("SC_OPEN_MAX") if last > 1000 else 1024)
+    main((reads, writes))
 
 
 if __name__ == "__main__":

@@ -7,16 +7,19 @@ calls are those of a real start, in the order in which it told them (`injected_f
 
 import contextlib
 import enum
+import functools
 import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import IO, Any, Final, Self
 
 from agentctl_testkit import (
     MARKER_VARIABLE,
@@ -26,6 +29,7 @@ from agentctl_testkit import (
     wait_until_gone,
 )
 from agentctl_testkit_attacks import Caller, Server
+from agentctl_testkit_clock import TimeLimit
 from agentctl_testkit_faults import children
 
 ERRORS: Final = ("EPERM", "ENOSYS", "ENOSPC", "EINTR")
@@ -35,8 +39,27 @@ STEP_DELAY_S: Final = 0.03
 
 _SCRIPT: Final = "echo text > made && rm made && echo it works"
 _WAYS_OUT: Final = re.compile(r"agentctl doctor|--sandbox |AGENTCTL_CONTAINMENT|sysctl |try again")
-_OTHERS: Final = re.compile(r"agentctl-|pytest-|tmp|pymp-|bash")
-"""What is made in /tmp by tests that run beside these, by pytest, tempfile and shells."""
+_SHARED_PLACES: Final = ("/", "/dev", "/etc", "/tmp")
+"""Where a private root has files, too: who took the host's for it would make them there."""
+
+_IN_OWN_MOUNT_NAMESPACE: Final = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def checked(result):
+    if result:
+        raise OSError(ctypes.get_errno(), "mount namespace")
+checked(libc.unshare(0x20000))
+checked(libc.mount(b"none", b"/", None, 0x44000, None))  # private: no news of the host's
+checked(libc.mount(b"none", b"/", None, 0x104000, None))  # shared: all news of runs
+ready, uid, *argv = sys.argv[1:]
+os.set_inheritable(int(ready), False)
+if int(uid):
+    os.setgroups([])
+    os.setgid(int(uid))
+    os.setuid(int(uid))
+os.execv(argv[0], argv)
+"""
+"""READY UID PROGRAM...: the descriptor READY is closed once the program runs, for UID."""
 
 
 class Victim(enum.Enum):
@@ -64,8 +87,15 @@ class Struck:
         self._workspace = directory / "workspace"
         self._usual: dict[str, Any] = {}
         self._still: list[tuple[str, int, int]] = []
-        self._mounts = _mounts()
+        # Open, it shows the mounts of the supervisor's namespace after its end, too.
+        self._mountinfo = os.open(f"/proc/{server.pid}/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._mounts = self._mounted()
+        self._names = _names_in_a_run(caller) if level == "strict" else frozenset()
         self._places = self._listing()
+
+    def close(self) -> None:
+        """Forget its mounts."""
+        os.close(self._mountinfo)
 
     def settle(self) -> None:
         """See what is usual: the layers of a run, and what is open between two."""
@@ -104,10 +134,10 @@ class Struck:
                 "AGENTCTL_FAILPOINTS_FIFO": str(told.path),
             }
             said = stack.enter_context((directory / "stderr").open("wb"))
-            server = stack.enter_context(
-                Server(caller.python, directory / "home", environment, caller.identity, said)
-            )
-            yield cls(caller, directory, level, server, told)
+            server = stack.enter_context(_server(caller, directory / "home", environment, said))
+            struck = cls(caller, directory, level, server, told)
+            stack.callback(struck.close)
+            yield struck
 
     def plan(self, words: str) -> None:
         """What is to fail from now on."""
@@ -169,10 +199,9 @@ class Struck:
         ids = [path.name for path in (self.directory / "home/runs").glob("r-*")]
         gone = (self.marker, *ids) if self._usual else (self.marker, *ids, keepers)
         found = [f"alive: {process}" for process in wait_until_gone(*gone, within_s=5)]
-        until = time.monotonic() + PATIENCE_S
-        # Tests beside these may mount or make something, for a while.
-        while more := (_mounts() - self._mounts) | (self._listing() - self._places):
-            if time.monotonic() > until:
+        limit = TimeLimit(PATIENCE_S)
+        while more := (self._mounted() - self._mounts) | (self._listing() - self._places):
+            if limit.left_s <= 0:
                 found += sorted(f"left: {what}" for what in more)
                 break
             time.sleep(0.05)
@@ -214,12 +243,19 @@ class Struck:
 
     def _left(self) -> str:
         """What is still open, or running, once it has had time to end."""
-        until = time.monotonic() + PATIENCE_S
+        limit = TimeLimit(PATIENCE_S)
         while (now := self._look()) != self._still:
-            if time.monotonic() > until:
+            if limit.left_s <= 0:
                 return f"left: {now} instead of {self._still}"
             time.sleep(0.001)
         return ""
+
+    def _mounted(self) -> set[str]:
+        """The mounts that its supervisor sees; in a namespace of others, those that name it."""
+        lines = os.pread(self._mountinfo, 1 << 24, 0).decode().splitlines()
+        if os.geteuid() == 0:
+            return set(lines)
+        return {line for line in lines if str(self.directory) in line or " tmpfs agentctl " in line}
 
     def _look(self) -> list[tuple[str, int, int]]:
         """The supervisor and its descendants: number of descriptors and of children of each."""
@@ -234,9 +270,8 @@ class Struck:
 
     def _listing(self) -> set[str]:
         """What is where a mount might have needed something to be mounted on."""
-        found = {f"/tmp/{name}" for name in os.listdir("/tmp") if not _OTHERS.match(name)}
-        for place in ("/", "/dev", "/etc", "/run"):
-            found |= {os.path.join(place, name) for name in os.listdir(place)}
+        # What no run has there was made by somebody else.
+        found = {path for path in self._names if os.path.lexists(path)}
         for above, _, files in os.walk(self._workspace):
             found |= {above, *(os.path.join(above, file) for file in files)}
         # Of runs, nothing but their records.
@@ -259,8 +294,53 @@ def failures(calls: Sequence[str], most: int) -> Iterator[str]:
             yield from (f"{name}:{nth}:{error}" for error in ERRORS)
 
 
-def _mounts() -> set[str]:
-    return set(Path("/proc/self/mountinfo").read_text().splitlines())
+@contextlib.contextmanager
+def _server(
+    caller: Caller, home: Path, environment: Mapping[str, str], said: IO[bytes]
+) -> Iterator[Server]:
+    """A supervisor; root's, and the one that root starts for a user, has mounts of its own."""
+    if os.geteuid() != 0:
+        with Server(caller.python, home, environment, caller.identity, said) as server:
+            yield server
+        return
+    until_it_runs, ready = os.pipe()
+    start = (sys.executable, "-ISc", _IN_OWN_MOUNT_NAMESPACE, str(ready), str(caller.uid))
+    try:
+        starting = Server(
+            caller.python, home, environment, {"pass_fds": (ready,)}, said, wrapper=start
+        )
+    finally:
+        os.close(ready)
+    with starting as server, open(until_it_runs, "rb") as pipe:
+        pipe.read()
+        yield server
+
+
+@functools.cache
+def _names_in_a_run(caller: Caller) -> frozenset[str]:
+    """What a private root has in the places that the host has, too."""
+    with contextlib.ExitStack() as stack:
+        made = []
+        for prefix in ("names-", "home-"):
+            path = tempfile.mkdtemp(prefix=prefix, dir=caller.directory)
+            stack.callback(shutil.rmtree, path)
+            os.chown(path, caller.uid, caller.uid)
+            made.append(path)
+        workspace, home = made
+        options = ("--sandbox", "strict", "--workspace", workspace)
+        script = ("find", *_SHARED_PLACES, "-maxdepth", "1")
+        done = subprocess.run(
+            [caller.python, "-P", "-m", "agentctl_supervisor", "run", *options, "--", *script],
+            cwd="/",
+            env={**caller.environment, "HOME": "/nowhere", "AGENTCTL_HOME": home},
+            capture_output=True,
+            text=True,
+            check=False,
+            **caller.identity,
+        )
+    names = frozenset(done.stdout.splitlines())
+    assert names.issuperset(_SHARED_PLACES), done
+    return names
 
 
 def _descriptors_of(pid: int) -> int:

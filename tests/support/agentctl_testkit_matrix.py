@@ -351,7 +351,9 @@ class SupervisorThread:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        self._token.run_sync_soon(self._over.set)
+        # One that has ended before did so by a failure, which is told below.
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._over.set)
         self._thread.join()
         if self._failure is not None:
             raise self._failure

@@ -13,6 +13,8 @@ import threading
 import time
 from typing import Final, Self
 
+from agentctl_testkit_clock import contended_s
+
 _CHUNK: Final = b"5\r\ntoken\r\n"
 _EVERY_S: Final = 0.005
 _HEAD: Final = (
@@ -22,11 +24,15 @@ _HEAD: Final = (
 
 @dataclasses.dataclass
 class Stream:
-    """One request: ``path`` without its slash, when it came, and when its client was gone."""
+    """One request: ``path`` without its slash, when it came, and when its client was gone.
+
+    ``contended_s``: for how long the machine was busy meanwhile, see `agentctl_testkit_clock`.
+    """
 
     path: str
     at: float
     closed_at: float | None = None
+    contended_s: float = 0.0
 
 
 class Provider:
@@ -101,6 +107,7 @@ class Provider:
                 request += data
             path = request.split(b" ", 2)[1].decode().lstrip("/")
             stream = Stream(path, time.time())
+            contended_before_s = contended_s()
             with self._changed:
                 self.streams.append(stream)
                 self._changed.notify_all()
@@ -109,6 +116,7 @@ class Provider:
             finally:
                 with self._changed:
                     stream.closed_at = time.time()
+                    stream.contended_s = contended_s() - contended_before_s
                     self._changed.notify_all()
 
     def _stream(self, connection: socket.socket) -> None:

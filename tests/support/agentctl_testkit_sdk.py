@@ -36,10 +36,10 @@ from agentctl_protocol.messages import (
 )
 from agentctl_protocol.spawning import CHANNEL_FD_VARIABLE, RUN_ID_VARIABLE
 from agentctl_protocol.values import open_value, pack_value
+from agentctl_testkit_channel import PATIENCE_S, ChannelEnd, channel_pair
 
 AGENTS: Final = Path(__file__).resolve().parents[1] / "agents"
 RUN_ID: Final = "r-sdktests"
-PATIENCE_S: Final = 20.0
 _RUN_ID_VARIABLE: Final = json.dumps({RUN_ID_VARIABLE: RUN_ID}).encode()
 
 _SERVER: Final = Path(__file__).with_name("agentctl_testkit_forkserver.py")
@@ -63,13 +63,12 @@ class AgentProcess(Protocol):
 class AgentUnderTest:
     """A live agent and the supervisor's end of its channel."""
 
-    def __init__(self, process: AgentProcess, channel: socket.socket) -> None:
+    def __init__(self, process: AgentProcess, end: ChannelEnd) -> None:
         self.process = process
-        self.socket = channel
+        self.end = end
         self.channel = supervisor_end()
         self.heard: list[Any] = []
         self._unread: deque[Any] = deque()
-        channel.settimeout(PATIENCE_S)
 
     def begin(
         self,
@@ -93,7 +92,7 @@ class AgentUnderTest:
     def say(self, *messages: SupervisorMessage) -> None:
         """Send *messages* in one write, a frame each; an agent that is gone hears nothing."""
         with contextlib.suppress(BrokenPipeError):
-            self.socket.sendall(b"".join(self.channel.send(message) for message in messages))
+            self.end.sendall(b"".join(self.channel.send(message) for message in messages))
 
     def cancel(self, reason: str = "user", detail: str = "enough") -> None:
         self.say(Cancel(reason=reason, deadline_s=5, detail=detail))
@@ -107,11 +106,7 @@ class AgentUnderTest:
     def next_message(self) -> Any:
         """The next message of the agent; None at the end of the channel."""
         while not self._unread:
-            try:
-                data = self.socket.recv(1 << 16)
-            except ConnectionResetError:
-                data = b""
-            if not data:
+            if not (data := self.end.recv(1 << 16)):
                 return None
             self._unread.extend(message for message, _ in self.channel.receive(data))
         message = self._unread.popleft()
@@ -183,7 +178,7 @@ class AgentUnderTest:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.socket.close()
+        self.end.close()
         self.process.wait(PATIENCE_S)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
@@ -192,17 +187,17 @@ class AgentUnderTest:
 
 def start_process(argv: Sequence[str]) -> AgentUnderTest:
     """Start *argv* with a channel; says nothing to it."""
-    ours, theirs = socket.socketpair()
+    ours, theirs = channel_pair()
     with theirs:
         variables = {
             **os.environ,
-            CHANNEL_FD_VARIABLE: str(theirs.fileno()),
+            CHANNEL_FD_VARIABLE: theirs.variable,
             RUN_ID_VARIABLE: RUN_ID,
         }
         process = subprocess.Popen(
             argv,
             env=variables,
-            pass_fds=[theirs.fileno()],
+            pass_fds=theirs.descriptors,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -298,15 +293,15 @@ class ForkedAgents:
 
     def fork(self) -> AgentUnderTest:
         """Fork an agent; says nothing to it."""
-        (status, its_status), (channel, its_channel) = socket.socketpair(), socket.socketpair()
+        (status, its_status), (ours, its_end) = socket.socketpair(), channel_pair()
         (its_in, stdin), (stdout, its_out), (stderr, its_err) = os.pipe(), os.pipe(), os.pipe()
-        theirs = [its_status.detach(), its_channel.detach(), its_in, its_out, its_err]
+        theirs = [its_status.detach(), *its_end.descriptors, its_in, its_out, its_err]
         try:
             socket.send_fds(self._orders, [_RUN_ID_VARIABLE], theirs)
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
-        return AgentUnderTest(ForkedProcess(status, (stdin, stdout, stderr)), channel)
+        return AgentUnderTest(ForkedProcess(status, (stdin, stdout, stderr)), ours)
 
     def __enter__(self) -> Self:
         return self

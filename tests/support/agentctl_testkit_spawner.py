@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -31,9 +31,12 @@ from agentctl_protocol.spawning import (
     pack,
 )
 from agentctl_protocol.vocabulary import Containment, Network, Sandbox
+from agentctl_testkit_channel import ChannelEnd, channel_pair
 
 _decode_status = msgspec.msgpack.Decoder(Status).decode
 PATIENCE_S = 20.0
+RUN_UID: Final = 0x7000_0000 + os.getpid()
+"""The uid of root's runs here: nothing on a machine has it, and no test beside this process."""
 _numbers = itertools.count(1)
 
 
@@ -43,7 +46,7 @@ class LaunchedRun:
 
     run: str
     status: socket.socket
-    channel: socket.socket
+    channel: ChannelEnd
     output: int
     packets: list[Status] = field(default_factory=list)
     pidfds: list[int] = field(default_factory=list)
@@ -230,11 +233,11 @@ class SpawnerStandIn:
         memfd = os.memfd_create("launch", os.MFD_CLOEXEC)
         os.write(memfd, pack(launch) if raw is None else raw)
         status, wardens = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        channel, agents = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        channel, agents = channel_pair()
         output, agents_output = os.pipe2(os.O_CLOEXEC)
         null = os.open(os.devnull, os.O_RDONLY)
         given = [
-            *(memfd, wardens.fileno(), agents.fileno()),
+            *(memfd, wardens.fileno(), *agents.descriptors),
             *(null if stdin is None else stdin, agents_output, agents_output),
             *(() if cgroup is None else (cgroup,)),
         ]
@@ -243,8 +246,8 @@ class SpawnerStandIn:
             [pack(packet)],
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", given))],
         )
-        for socket_end in (wardens, agents):
-            socket_end.close()
+        wardens.close()
+        agents.close()
         for descriptor in (memfd, agents_output, null):
             os.close(descriptor)
         launched = LaunchedRun(run, status, channel, output)

@@ -17,11 +17,9 @@ from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 from agentctl_testkit import ORDINARY_UID, as_nobody, ordinary_directory
 from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_ordinary import Installation, installed
-from agentctl_testkit_spawner import LaunchedRun, SpawnerStandIn
+from agentctl_testkit_spawner import RUN_UID, LaunchedRun, SpawnerStandIn
 
 MEBIBYTE: Final = 1 << 20
-#: The uid of root's runs here: nothing on a machine has it.
-RUN_UID: Final = 1_879_048_195
 CALLERS: Final = [
     pytest.param("root", marks=needs(Capability.ROOT, Capability.PID_NAMESPACE)),
     pytest.param("user", marks=needs(Capability.ORDINARY_PYTHON, Capability.USER_NAMESPACE)),
@@ -162,12 +160,16 @@ def _workspace(name: str) -> Iterator[Path]:
         yield Path(made)
 
 
-def mounts_of_runs() -> list[str]:
-    """The mounts that a run must not leave on the host, or be seen to make."""
+def mounts_of_runs(*directories: Path) -> list[str]:
+    """The mounts that a run must not leave on the host, or be seen to make.
+
+    Those of a private root, which no run leaves, whosever it is; and what is in *directories*.
+    """
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
-        if after.split()[1] == "agentctl" or "/agentctl-test-" in before:
+        own = any(str(directory) in before for directory in directories)
+        if own or after.split()[1] == "agentctl":
             found.append(line)
     return found
 

@@ -92,6 +92,12 @@ def _changed_names(plant: Plant) -> Sequence[str]:
     return [*changed, *(f"{name} was left" for name in sorted(left | hooks))]
 
 
+def _opened_by_git(plant: Plant) -> Mapping[str, Any]:
+    (plant.workspace / "open").touch()
+    plant.own(plant.workspace / "open")
+    return _repository(plant)
+
+
 def _own_code(plant: Plant) -> Mapping[str, Any]:
     return {"agentctl": str(plant.caller.agentctl)}
 
@@ -123,7 +129,7 @@ def _remove_deep(plant: Plant) -> Sequence[str]:
 _SPECIALS: Final = tuple(
     Harmless(variant, "the workspace is the run's to fill; the host opens and follows nothing")
     for variant in (
-        *("symlink", "symlink to a directory", "symlink loop", "fifo", "sparse file"),
+        *("symlink", "symlink to a directory", "symlink loop", "sparse file"),
         *("names that are no text", "a path longer than PATH_MAX"),
     )
 )
@@ -215,6 +221,7 @@ PROBES: Final = (
         "a14_watch_outside",
         harmless=limits_of_standard("Landlock has no right for being told of changes", "inotify"),
     ),
+    Probe("a16_hold_up_openers", plant=_opened_by_git),
     Probe("a15_own_code", needs=(Capability.ROOT,), plant=_own_code),
 )
 

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import os
 import secrets
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from agentctl_testkit import (
     wait_until_gone,
 )
 from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit_clock import TimeLimit
 from agentctl_testkit_matrix import (
     CONTAINMENT_VARIABLE,
     EVERYBODY,
@@ -234,11 +234,11 @@ def test_the_supervisor_is_killed(
     ):
         run_id = supervisor.run_id
         supervisor.process.kill()
-        killed_at = time.monotonic()
-        left = wait_until_gone(marker, run_id, supervisor.spawner_mark, within_s=1.0)
+        limit = TimeLimit(1.0)
+        left = wait_until_gone(marker, run_id, supervisor.spawner_mark, within_s=limit.left_s)
 
         assert not left, f"alive a second later: {[str(process) for process in left]}"
-        assert ground.roll_call.wait_until_gone(1.0 - (time.monotonic() - killed_at))
+        assert ground.roll_call.wait_until_gone(limit.left_s)
 
 
 @hardest

@@ -275,7 +275,7 @@ def test_a_state_directory_that_cannot_be_used_is_a_failure(home: AgentctlHome) 
     done = home.run("doctor")
     assert done.code == 1
     # A long path is broken to fit the line, wherever that is.
-    wanted = f"fail  state: {home.root} is not a directory"
+    wanted = f"fail  state: cannot use {home.root}: it is not a directory"
     assert "".join(wanted.split()) in "".join(done.out.split())
     assert "fix: set AGENTCTL_HOME" in done.out
     assert max(map(len, done.out.splitlines())) <= 80

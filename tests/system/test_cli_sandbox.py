@@ -1,6 +1,9 @@
 """What ``agentctl run`` gives a run at strict, for root and for an ordinary user."""
 
+import contextlib
+import fcntl
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,12 +81,58 @@ def test_variables_are_passed_by_name(caller: Sandboxed) -> None:
     assert warned.err.startswith("warning: not set here, but for x they were: MODE")
 
 
+@contextlib.contextmanager
+def _leased(path: Path) -> Iterator[None]:
+    """Somebody outside holds a lease on *path*, and gives way to nobody."""
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    with path.open() as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        yield
+    signal.signal(signal.SIGIO, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [(".git/config", 125), ("agentctl.toml", 2), (".bashrc", 0)]
+)
+def test_a_lease_holds_no_command_up_and_hides_nothing(
+    caller: Sandboxed, name: str, code: int
+) -> None:
+    """What it keeps from being read refuses the run with the reason; the next one is protected."""
+    caller.make("workspace/hooks/pre-commit", "")
+    caller.make("workspace/.git/config", "[core]\n\thooksPath = hooks\n")
+    if name != ".git/config":
+        caller.make(f"workspace/{name}", "")
+    script = "echo x >> hooks/pre-commit || echo refused"
+    with _leased(caller.workspace / name):
+        held = caller.shell(script)
+    assert held.code == code, held
+    if code:
+        assert "lease" in held.err
+        assert name in held.err
+    assert caller.shell(script).out == "refused\n"
+    assert (caller.workspace / "hooks/pre-commit").read_text() == ""
+
+
+@pytest.mark.parametrize("level", ["strict", "standard"])
+def test_fifos_are_made_where_nobody_outside_opens_them(caller: Sandboxed, level: str) -> None:
+    """Not in the workspace, nor where ``--rw`` leads; and none is moved there."""
+    shared = caller.make("shared")
+    script = (
+        f"for d in . {shared}; do mkfifo $d/fifo 2>&1 | grep -o 'Permission denied'; done; "
+        "own=/dev/shm; mkfifo $own/fifo 2>/dev/null || { own=$TMPDIR; mkfifo $own/fifo; } "
+        "&& echo made; mv $own/fifo . 2>/dev/null; find . -type p"
+    )
+    done = caller.shell(script, "--rw", str(shared), level=level)
+    assert done.out.splitlines() == ["Permission denied"] * 2 + ["made"], done
+
+
 def test_home_and_tmp_are_its_own(caller: Sandboxed) -> None:
     """It may fill them, and nothing of it reaches the host."""
-    done = caller.shell("echo a > ~/left && echo b > /tmp/left && echo c > /var/tmp/left")
+    name = f"left-{caller.directory.name}"
+    done = caller.shell(f"echo a > ~/left && echo b > /tmp/{name} && echo c > /var/tmp/{name}")
     assert done.code == 0, done.err
     assert not (caller.directory / "left").exists()
-    assert not Path("/tmp/left").exists()
+    assert not Path(f"/tmp/{name}").exists()
 
 
 def test_a_home_directory_is_no_workspace(caller: Sandboxed) -> None:
@@ -151,13 +200,13 @@ def test_protected_names_cannot_be_changed(caller: Sandboxed) -> None:
 def test_a_protected_name_is_opened_by_name(caller: Sandboxed) -> None:
     """Only that one."""
     hook = caller.make("workspace/.git/hooks/pre-commit", "old\n")
-    caller.make("workspace/.git/config", "old\n")
+    caller.make("workspace/.git/config", "[core]\n")
     done = caller.shell(
         "echo new > .git/hooks/pre-commit; echo new > .git/config", "--unprotect", ".git/hooks"
     )
     assert done.code != 0
     assert hook.read_text() == "new\n"
-    assert (caller.workspace / ".git/config").read_text() == "old\n"
+    assert (caller.workspace / ".git/config").read_text() == "[core]\n"
 
 
 def test_its_own_code_is_read_only(caller: Sandboxed) -> None:
@@ -242,6 +291,57 @@ def test_there_is_no_network_but_by_name(caller: Sandboxed) -> None:
     assert caller.run("show", "x", "-o", "json").json()["network"] == "host"
 
 
+def test_services_in_the_workspace_are_out_of_reach_but_by_name(caller: Sandboxed) -> None:
+    """As ``--explain`` says; a socket of the run's own works, and what it left is no obstacle."""
+    caller.make("workspace/run")
+    script = (
+        "import os, socket\n"
+        "def reach(path):\n"
+        "    with socket.socket(socket.AF_UNIX) as made:\n"
+        "        try: made.connect(path)\n"
+        "        except OSError as error: return type(error).__name__\n"
+        "        return 'reached'\n"
+        "print(reach('service'), reach('run/service'))\n"
+        "os.rename('run', 'moved')\n"
+        "print(reach('moved/service'))\n"
+        "os.rename('moved', 'run')\n"
+        "if os.path.exists('own'): os.unlink('own')\n"
+        "own = socket.socket(socket.AF_UNIX)\n"
+        "own.bind('own')\n"
+        "own.listen()\n"
+        "print(reach('own'))\n"
+    )
+    python = ("--", "python3", "-c", script)
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+        for service, name in ((one, "service"), (other, "run/service")):
+            service.bind(str(caller.workspace / name))
+            service.listen()
+            os.chown(caller.workspace / name, caller.uid, caller.uid)
+        explained = caller.run("run", "--sandbox", "strict", "--explain", "--", "true").out
+        assert "sockets of services" in explained
+        done = caller.run("run", "--sandbox", "strict", *python)
+        assert done.out.split() == [*["PermissionError"] * 3, "reached"]
+        done = caller.run("run", "--sandbox", "strict", "--rw", "service", *python)
+        assert done.out.split() == ["reached", *["PermissionError"] * 2, "reached"]
+        done = caller.run("run", "--sandbox", "strict", "--net", "host", *python)
+        assert done.out.split() == ["reached"] * 4
+
+
+def test_a_socket_elsewhere_is_given_by_name(caller: Sandboxed) -> None:
+    """As that of an agent that signs, whoever it belongs to: the caller may connect."""
+    above = caller.make("services", mode=0o700)
+    connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('in')"
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(above / "agent"))
+        service.listen()
+        os.chmod(above / "agent", 0o600)
+        os.chown(above / "agent", caller.uid, caller.uid)
+        python = ("--", "python3", "-c", connect, str(above / "agent"))
+        done = caller.run("run", "--sandbox", "strict", "--rw", "../services/agent", *python)
+        assert (done.out, done.code) == ("in\n", 0)
+        assert caller.run("run", "--sandbox", "strict", *python).out == ""
+
+
 def test_a_run_plants_no_link_for_the_next_one(caller: Sandboxed) -> None:
     """In the place of a script, of a directory that will be named, of an installation."""
     caller.make("secret/bin/tool", "echo word", mode=0o755)
@@ -294,7 +394,7 @@ def test_a_workspace_elsewhere(caller: Sandboxed) -> None:
         (["--rw", ".."], "is too much"),
         (["--rw", "../state/runs"], "is where agentctl keeps its state"),
         (["--ro", "/dev/null"], "the run has a /dev of its own"),
-        (["--ro", "socket"], "neither a file nor a directory"),
+        (["--ro", "socket"], "is a socket"),
         (["--ro", "fifo"], "neither a file nor a directory"),
         (["--ro", "."], "is to be writable and read-only at once"),
         (["--rw", "file", "--ro", "file"], "is to be writable and read-only at once"),

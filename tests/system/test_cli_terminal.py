@@ -20,7 +20,7 @@ from agentctl_supervisor.cli.terminal import clip, plain, width
         ("bell\x07", "bell?"),
         ("\u202egnp.exe", "?gnp.exe"),
         ("torn \x1b[", "torn "),
-        ("lone \udcff", "lone ?"),
+        ("lone \udcff", "lone \\xff"),
         ("größe", "größe"),
     ],
 )

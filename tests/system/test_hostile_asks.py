@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -41,6 +42,14 @@ async def until(run: Run, wanted: type) -> Record:
             if isinstance(record.body, wanted):
                 return record
     raise AssertionError(f"no {wanted.__name__}")
+
+
+async def until_waiting(run: Run, count: int) -> None:
+    with trio.fail_after(20):
+        async for record in run.events():
+            count -= isinstance(record.body, Waiting)
+            if count == 0:
+                return
 
 
 async def bodies(run: Run) -> list[object]:
@@ -307,9 +316,14 @@ def outside(home: AgentctlHome) -> Iterator[Foregrounds]:
 
 
 def wait_for_a_call(home: AgentctlHome, name: str) -> None:
+    wait_for_calls(home, name, 1)
+
+
+def wait_for_calls(home: AgentctlHome, name: str, count: int) -> list[dict[str, Any]]:
     for _ in range(400):
-        if '"state":"waiting"' in home.run("show", name, "-o", "json").out.replace(" ", ""):
-            return
+        shown = home.run("show", name, "-o", "json")
+        if shown.code == 0 and len(waiting := shown.json()["waiting"]) >= count:
+            return list(waiting)
     raise AssertionError("nothing waits")
 
 
@@ -349,28 +363,96 @@ _CALL = '["tool", "shell", "ls"]'
 
 
 @pytest.mark.parametrize("call", ["--all", "1; rm -rf ~", "$(id)", "\x1b]0;evil\x07", "a b"])
-def test_an_id_of_an_agents_choice_is_harmless_where_it_is_told(
+def test_an_id_of_an_agents_choice_is_nowhere_to_be_copied(
     home: AgentctlHome, outside: Foregrounds, call: str
 ) -> None:
-    """The command that is shown means this one call, in a shell as well, and decides on it."""
-    import shlex
-
+    """The command that is offered names the call by a number of ours, and decides on it."""
     process = outside.start(
         "--name", "x", "--approve", "*", "--", sys.executable, ASKER, "call_named", call
     )
     wait_for_a_call(home, "x")
-    shown = home.run("show", "x").out
-    assert "\x1b" not in shown
-    (line,) = [line for line in shown.splitlines() if "agentctl approve" in line]
-    words = shlex.split(line.partition("    or:")[0])
-    assert words[:4] == ["agentctl", "approve", "--", "x"]
-    assert len(words) == 5
-    if call.isprintable():
-        assert words[4] == call
-        assert home.run(*words[1:]).code == 0
-        out, err = process.communicate(timeout=20)
-        assert out == b"['granted: ']\n"
-        assert f"agentctl approve -- x {shlex.quote(call)}" in err.decode()
+    shown = home.run("show", "x").out.splitlines()
+    at = next(n for n, line in enumerate(shown) if "WAITING" in line)
+    assert [line.strip() for line in shown[at : at + 2]] == [
+        "WAITING    1: shell (rule *)",
+        "agentctl approve x 1    or: agentctl deny x 1",
+    ]
+    assert home.run("approve", "x", "1").out == "x: 1: shell granted\n"
+    out, err = process.communicate(timeout=20)
+    assert out == b"['granted: ']\n"
+    assert "agentctl approve x 1 " in err.decode()
+
+
+def test_a_number_is_ours_whatever_ids_an_agent_gave(
+    home: AgentctlHome, outside: Foregrounds
+) -> None:
+    """Digits never mean an id: the call that a person read about is the one that is granted."""
+    process = outside.start(
+        *("--name", "x", "--approve", "*", "--"),
+        *(sys.executable, ASKER, "call_named", "2", "1", "word"),
+    )
+    waiting = wait_for_calls(home, "x", 3)
+    assert [(call["number"], call["id"]) for call in waiting] == [(1, "2"), (2, "1"), (3, "word")]
+    assert home.run("deny", "x", "2", "--reason", "second").code == 0
+    assert home.run("approve", "x", "2").err.startswith("error: no call 2 waits for approval\n")
+    assert home.run("approve", "x", "word").out == "x: word: shell granted\n"
+    assert home.run("approve", "x", "1").code == 0
+    out, _ = process.communicate(timeout=20)
+    assert out == b"['refused: second', 'granted: ', 'granted: ']\n"
+
+
+def test_a_call_cannot_be_buried_among_others(home: AgentctlHome, outside: Foregrounds) -> None:
+    """Equal ones are told once, all are told, and --all says what it grants before it does."""
+    process = outside.start("--name", "x", "--approve", "*", "--", sys.executable, ASKER, "buried")
+    wait_for_calls(home, "x", 256)
+    told = [line for line in home.run("show", "x").out.splitlines() if "WAITING" in line]
+    assert [line.split(maxsplit=1)[1] for line in told] == [
+        "1-100, 102-256: look (rule *), 255 times",
+        "101: delete (rule *)",
+    ]
+    refused = home.run("approve", "x")
+    assert refused.code == 2
+    assert "256 calls of x wait" in refused.err
+    assert "101: delete" in refused.err
+    assert home.run("approve", "--all", "x").out.splitlines() == [
+        "x: 1-100, 102-256: look (rule *), 255 times",
+        "x: 101: delete (rule *)",
+        "x: 256 calls granted",
+    ]
+    assert process.communicate(timeout=20)[0] == b"256\n"
+
+
+async def test_all_means_those_that_were_told(supervisor: Supervisor) -> None:
+    """A call that came later waits on, and so does one whose number is higher."""
+    run = await supervisor.start(program("call_named", "a", "b", "c", approve=["*"]))
+    await until_waiting(run, 3)
+    client = Client(supervisor.home.root)
+    told = await trio.to_thread.run_sync(lambda: client.approve(run.id, up_to=2))
+    assert told == "2 calls granted"
+    assert [call.number for call in run.report.waiting] == [3]
+    with pytest.raises(NotWaitingError):
+        await trio.to_thread.run_sync(lambda: client.approve(run.id, up_to=2))
+    await run.kill()
+
+
+async def test_a_grant_that_ends_the_run_refuses_those_behind_it(supervisor: Supervisor) -> None:
+    """And whoever granted all is told that it was too late for them."""
+    run = await supervisor.start(
+        program(
+            "call_named",
+            "a",
+            "b",
+            "c",
+            approve=["*"],
+            stop_when="max_messages(1, include_agent_event=true)",
+        )
+    )
+    await until_waiting(run, 3)
+    client = Client(supervisor.home.root)
+    told = await trio.to_thread.run_sync(lambda: client.approve(run.id, up_to=3))
+    assert told == "1 call granted; 2 too late, since the run ends"
+    with trio.fail_after(20):
+        assert (await run.wait()).result is Result.TERMINATED
 
 
 def test_what_is_shown_of_a_waiting_call_is_all_or_says_that_it_is_not(

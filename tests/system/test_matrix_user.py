@@ -1,7 +1,6 @@
 """The matrix once more, smaller, for an ordinary user: other namespaces, other powers."""
 
 import secrets
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from agentctl_protocol.vocabulary import Containment
 from agentctl_testkit import RollCall, agent_environment, wait_until_gone
 from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit_clock import TimeLimit
 from agentctl_testkit_matrix import (
     CONTAINMENT_VARIABLE,
     CONTAINMENTS,
@@ -118,11 +118,11 @@ def test_the_users_supervisor_is_killed(
     with in_foreground(home, cast, marker, roll_call, containment) as supervisor:
         run_id = supervisor.run_id
         supervisor.process.kill()
-        killed_at = time.monotonic()
-        left = wait_until_gone(marker, run_id, supervisor.spawner_mark, within_s=1.0)
+        limit = TimeLimit(1.0)
+        left = wait_until_gone(marker, run_id, supervisor.spawner_mark, within_s=limit.left_s)
 
         assert not left, f"alive a second later: {[str(process) for process in left]}"
-        assert roll_call.wait_until_gone(1.0 - (time.monotonic() - killed_at))
+        assert roll_call.wait_until_gone(limit.left_s)
 
     report = _report(home)
     assert (report["result"], report["reason"]) == ("lost", "supervisor_died")

@@ -5,7 +5,6 @@ ours, comes from a test that holds the other end of its channel.
 """
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -44,8 +43,9 @@ from agentctl_protocol.vocabulary import Reason, Result
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.store.run_directory import Home
-from agentctl_testkit import AGENTS, MARKER_VARIABLE, REPOSITORY, alive
+from agentctl_testkit import AGENTS, MARKER_VARIABLE, ORDINARY_UID, REPOSITORY, alive
 from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit_channel import channel_pair
 from agentctl_testkit_ordinary import OrdinaryHome, installed
 
 pytestmark = needs(Capability.NODE)
@@ -212,7 +212,7 @@ def test_an_ordinary_user_can_run_it() -> None:
     with installed() as installation:
         home = OrdinaryHome(installation, installation.directory / "state" / "home")
         home.root.parent.mkdir()
-        home.root.parent.chmod(0o777)
+        os.chown(home.root.parent, ORDINARY_UID, ORDINARY_UID)
         agent = str(installation.directory / "checkout" / "examples" / "node_agent.mjs")
         done = home.run(
             *("run", "-o", "json", "--", "node", agent, "rivers"),
@@ -235,9 +235,7 @@ class OtherEnd:
     """
 
     def __init__(self, marker: str, *words: str, speed: str = FAST) -> None:
-        ours, theirs = socket.socketpair()
-        self.socket = ours
-        self.socket.settimeout(20)
+        self.pipes, theirs = channel_pair()
         self._channel: Channel[SupervisorMessage, ChildMessage] = supervisor_end()
         self._heard: list[ChildMessage] = []
         with theirs:
@@ -246,11 +244,11 @@ class OtherEnd:
                 env={
                     "PATH": os.environ["PATH"],
                     "AGENTCTL_RUN_ID": "r-test",
-                    "AGENTCTL_CHANNEL_FD": str(theirs.fileno()),
+                    "AGENTCTL_CHANNEL_FD": theirs.variable,
                     MARKER_VARIABLE: marker,
                     "MODEL_WORDS_PER_S": speed,
                 },
-                pass_fds=[theirs.fileno()],
+                pass_fds=theirs.descriptors,
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
             )
@@ -259,7 +257,7 @@ class OtherEnd:
     def hear(self) -> ChildMessage:
         """Its next message."""
         while not self._heard:
-            data = self.socket.recv(1 << 16)
+            data = self.pipes.recv(1 << 16)
             assert data, "it closed the channel"
             self._heard += [message for message, _ in self._channel.receive(data)]
         return self._heard.pop(0)
@@ -283,7 +281,7 @@ class OtherEnd:
     def say(self, *messages: dict[str, Any]) -> None:
         """One frame."""
         said = messages[0] if len(messages) == 1 else messages
-        self.socket.sendall(frame(msgspec.msgpack.encode(said)))
+        self.pipes.sendall(frame(msgspec.msgpack.encode(said)))
 
     def exit_code(self) -> int:
         return self.process.wait(20)
@@ -300,7 +298,7 @@ def ends(marker: str) -> Iterator[list[OtherEnd]]:
     for end in made:
         end.process.kill()
         end.process.communicate()
-        end.socket.close()
+        end.pipes.close()
 
 
 def kinds(messages: Sequence[ChildMessage]) -> list[type]:
@@ -363,8 +361,8 @@ def test_it_bears_any_order_and_any_cut(marker: str, ends: list[OtherEnd]) -> No
     ]
     for message in messages:
         for byte in frame(msgspec.msgpack.encode(message)):
-            end.socket.sendall(bytes([byte]))
-    end.socket.sendall(b"".join(frame(msgspec.msgpack.encode(one)) for one in messages[:6]))
+            end.pipes.sendall(bytes([byte]))
+    end.pipes.sendall(b"".join(frame(msgspec.msgpack.encode(one)) for one in messages[:6]))
     end.say(*messages[:6])
     heard = end.hear_out(twice=True)
     assert [beat.loop for beat in heard if isinstance(beat, Beat)] == [1, 2, 3, 4]
@@ -425,9 +423,9 @@ def test_it_exits_at_once_when_nobody_is_there(
     ends.append(end := OtherEnd(marker, "--listen"))
     end.say(START)
     assert isinstance(end.hear(), Ready)
-    end.socket.sendall(data)
+    end.pipes.sendall(data)
     if data in {b"", b"\0\0\1"}:
-        end.socket.shutdown(socket.SHUT_WR)
+        end.pipes.shut_writing()
     before = time.monotonic()
     assert end.exit_code() == UNSUPERVISED
     assert time.monotonic() - before < 5

@@ -34,8 +34,11 @@ CLOSED_WITHIN_S: Final = 0.1
 
 NOISE: Final = 5
 """On a quiet machine the slowest of these is at 30 ms; on two cores that eight programs
-want, a process that was killed is gone from the network this much later.  Whoever is not
-reached at all shows after two seconds at the earliest, the shortest grace in use here."""
+want, a process that was killed is gone from the network this much later."""
+
+MOST_S: Final = 1.9
+"""However busy the machine is: whoever is not reached at all shows after two seconds at the
+earliest, the shortest grace in use here."""
 
 SYNC, ON_ASYNCIO, PROGRAM = "sync", "on_asyncio", "program"
 CLIENTS: Final = (SYNC, ON_ASYNCIO, PROGRAM)
@@ -76,7 +79,11 @@ def _spec(client: str, provider: Provider, env: dict[str, str], **fields: Any) -
 def _assert_closed(provider: Provider, stream: Stream, rung_at: float, delays: list[float]) -> None:
     delay = provider.wait_for_close(stream) - rung_at
     delays.append(delay)
-    assert delay < CLOSED_WITHIN_S * NOISE
+    assert delay < _within_s(stream)
+
+
+def _within_s(stream: Stream) -> float:
+    return min(CLOSED_WITHIN_S * NOISE + stream.contended_s, MOST_S)
 
 
 async def _streaming(
@@ -261,4 +268,4 @@ def test_the_stub_sees_when_a_client_leaves() -> None:
         closed_at = time.time()
         answer.close()
         connection.close()
-        assert 0 <= provider.wait_for_close(stream) - closed_at < CLOSED_WITHIN_S * NOISE
+        assert 0 <= provider.wait_for_close(stream) - closed_at < _within_s(stream)

@@ -360,7 +360,7 @@ def test_hostile_names_stay_below_their_directory_and_each_is_there_once(
     manifest = json.loads((root / "MANIFEST.json").read_text())
     assert all((root / name).is_file() for name in manifest["files"])
     assert (root / "artifacts" / long).read_text() == "long"
-    assert (root / "artifacts" / "new\nline").read_text() == "line"
+    assert (root / "artifacts" / "new\\nline").read_text() == "line"
     told = dict(line.split(": ", 1) for line in manifest["left_out"])
     for same in ("a//x", "./a/x", "a/../a/x"):
         assert told[same] == "it would be artifacts/a/x as well"

@@ -316,14 +316,10 @@ def test_a_run_that_waits_is_told_with_all_that_has_to_be_decided() -> None:
     waiting: Records = [(0.02, Ask("c1", "tool", "read_file", _raw("notes.txt")))]
     waiting += [(0.02, VerdictRecord("c1", "tool", "read_file", "granted"))]
     waiting += [(0.03, CallFinished("c1"))]
-    for call, args in (
-        ("c2", {"cmd": "rm -rf build"}),
-        ("a b; reboot", "x" * 500),
-        ("c4", None),
-        *((f"d{number}", number) for number in range(8)),
-    ):
-        waiting += [(0.04, Ask(call, "tool", "shell", _raw(args)))]
-        waiting += [(0.04, Waiting(call, "tool", "shell", "shell:*"))]
+    asked = [{"cmd": "rm -rf build"}, "x" * 500, None, *range(8), "one\ntwo\u202e", *[0] * 20]
+    for number, args in enumerate(asked, 1):
+        waiting += [(0.04, Ask(f"a b; {number}", "tool", "shell", _raw(args)))]
+        waiting += [(0.04, Waiting(f"a b; {number}", "tool", "shell", "shell:*", number))]
     spec = RunSpec(target="errand.py:main", name="careful", approve=["shell:*"], calls=20)
     fold = Fold("r-xxxxxxxx", spec)
     for number, (at, body) in enumerate(_begun(*waiting)):

@@ -22,7 +22,7 @@ class _Run:
     """A run whose only process is this one."""
 
     def __init__(self, state: State, events: int = 0) -> None:
-        self.report = Report(
+        self.brief_report = Report(
             id="r-abcdefgh",
             state=state,
             created_at=datetime.now(UTC),

@@ -45,6 +45,9 @@ def shown(caller: Sandboxed, run: str = "x") -> Any:
 def half_writer(caller: Sandboxed, marker: str, *options: str) -> "subprocess.Popen[bytes]":
     """A run that has files open for writing, once it has said so."""
     caller.make("workspace/half_writer.py", (AGENTS / "half_writer.py").read_text())
+    # A run cannot make one there.
+    os.mkfifo(caller.workspace / "pipe")
+    os.chown(caller.workspace / "pipe", caller.uid, caller.uid)
     process = caller.home.start(
         *("run", "--name", "x", *options, "--", "python3", "half_writer.py"),
         environment={"HOME": str(caller.directory), MARKER_VARIABLE: marker},
@@ -59,19 +62,19 @@ def half_writer(caller: Sandboxed, marker: str, *options: str) -> "subprocess.Po
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_changed_is_told(caller: Sandboxed, level: str) -> None:
-    """New and changed files, links and FIFOs as such; what was there and stayed is not."""
+    """New and changed files, links as such; what was there and stayed is not."""
     caller.make("workspace/same", "x")
     caller.make("workspace/old", "x")
     done = caller.shell(
-        "echo more >> old; mkdir d; echo new > d/new; ln -s /etc/passwd l; mkfifo f; echo up",
+        "echo more >> old; mkdir d; echo new > d/new; ln -s /etc/passwd l; echo up",
         *("--name", "x"),
         level=level,
     )
     assert (done.code, done.out) == (0, "up\n"), done.err
     told = shown(caller)["workspace"]
     assert (told["path"], told["private"]) == (str(caller.workspace), False)
-    assert told["changed"] == ["./", "d/", "d/new", "f", "l", "old"]
-    assert told["special"] == ["fifo f", "symlink l"]
+    assert told["changed"] == ["./", "d/", "d/new", "l", "old"]
+    assert told["special"] == ["symlink l"]
     assert (told["incomplete"], told["exposed"], told["open_at_kill"]) == ("", [], [])
     assert done.err == "", "changing files is what a run is for"
 
@@ -120,7 +123,7 @@ def test_what_is_open_at_the_kill_may_be_half_written(
     _, err = end_of(process)
     told = shown(caller)["workspace"]
     assert told["open_at_kill"] == ["childs", "half", "two\nlines"]
-    assert {"childs", "half", "two\nlines", "pipe", "read"} <= set(told["changed"])
+    assert {"childs", "half", "two\nlines", "read"} <= set(told["changed"])
     assert told["incomplete"] == ""
     words = "may be half written: childs, half, 'two\\nlines'"
     assert words in err
@@ -186,7 +189,7 @@ def test_at_standard_its_own_directories_go_with_it(caller: Sandboxed) -> None:
 
 def test_a_private_workspace_stays_and_goes_with_its_run(caller: Sandboxed) -> None:
     """What the run made is in it, until somebody prunes the run, whatever it made."""
-    words = "mkdir d && touch d/file && chmod 0 d; mkfifo f; ln -s / l"
+    words = "mkdir d && touch d/file && chmod 0 d; ln -s / l"
     done = caller.run(
         *("run", "--sandbox", "strict", "--name", "x", "--", "sh", "-c", words),
         cwd=caller.directory,
@@ -195,7 +198,7 @@ def test_a_private_workspace_stays_and_goes_with_its_run(caller: Sandboxed) -> N
     report = shown(caller)
     kept = caller.home.root / "runs" / report["id"] / "workspace"
     assert (report["workspace"]["path"], report["workspace"]["private"]) == (str(kept), True)
-    assert sorted(os.listdir(kept)) == ["d", "f", "l"]
+    assert sorted(os.listdir(kept)) == ["d", "l"]
     pruned = caller.run("prune", "--keep", "0")
     assert pruned.code == 0, pruned.err
     assert not kept.parent.exists()
@@ -210,7 +213,7 @@ lines'""",
         *("--name", "x"),
     )
     told = shown(caller)["workspace"]
-    assert set(told["changed"]) == {"./", "\\xff", "a\x1b]0;owned\x07b", "two\nlines"}
+    assert set(told["changed"]) == {"./", "\0ff", "a\x1b]0;owned\x07b", "two\nlines"}
     page = caller.run("show", "x").stdout
     assert b"\x1b]0;" not in page
     assert b"\x07" not in page
@@ -227,3 +230,43 @@ def test_a_flood_of_files_is_bounded(caller: Sandboxed) -> None:
     if not told["incomplete"]:  # on a machine that is busy there is no time for all
         assert told["changed_left_out"] == 19_001
     assert len(json.dumps(told)) < 100_000
+
+
+def test_names_further_down_are_told(caller: Sandboxed) -> None:
+    """An agent and a shell obey them where they are, whether they were there before or not."""
+    caller.make("workspace/sub/CLAUDE.md", "mine")
+    script = "echo evil >> sub/CLAUDE.md; mkdir -p new/.vscode; echo x > new/.envrc"
+    done = caller.shell(script, "--name", "x")
+    assert done.code == 0, done.err
+    told = shown(caller)["workspace"]["exposed"]
+    assert told == ["new/.envrc", "new/.vscode", "sub/CLAUDE.md"]
+    assert "sub/CLAUDE.md (coding agents follow it)" in done.err
+
+
+def test_what_holds_for_the_workspace_holds_for_what_rw_opens(caller: Sandboxed) -> None:
+    """Protected at the top of it, told where that cannot be, and freed by name."""
+    caller.make("more/.bashrc", "mine")
+    caller.make("more/sub")
+    opened = ("--rw", str(caller.directory / "more"))
+    script = f"cd {caller.directory}/more; echo evil > .bashrc; echo new > sub/CLAUDE.md"
+    done = caller.shell(script, *opened, "--name", "x")
+    assert "Read-only file system" in done.err
+    assert (caller.directory / "more/.bashrc").read_text() == "mine"
+    assert shown(caller)["workspace"]["exposed"] == [f"{caller.directory}/more/sub/CLAUDE.md"]
+    freed = caller.shell(script, *opened, "--unprotect", ".bashrc", "--name", "y")
+    assert "Read-only" not in freed.err
+    assert (caller.directory / "more/.bashrc").read_text() == "evil\n"
+
+
+def test_a_git_directory_by_rw_keeps_its_hooks_and_config(caller: Sandboxed) -> None:
+    """The only way to use a linked worktree: what git executes stays as it was, or is told."""
+    for name, text in (("HEAD", "ref: refs/heads/main\n"), ("config", "[core]\n")):
+        caller.make(f"repo/.git/{name}", text)
+    for name in ("objects", "refs", "hooks"):
+        caller.make(f"repo/.git/{name}")
+    git = caller.directory / "repo/.git"
+    script = f"cd {git}; echo x > hooks/pre-commit; echo x >> config; echo x > commondir"
+    done = caller.shell(script, "--rw", str(git), "--name", "x")
+    assert done.err.count("Read-only file system") == 2
+    assert not (git / "hooks/pre-commit").exists()
+    assert shown(caller)["workspace"]["exposed"] == [f"{git}/commondir"]

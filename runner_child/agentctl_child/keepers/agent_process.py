@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
@@ -11,25 +12,26 @@ from agentctl_child import agent
 from agentctl_child.keepers import process_title
 from agentctl_child.keepers.confinement import Confinement
 from agentctl_child.keepers.failpoints import reach
+from agentctl_child.keepers.layers import SCHEDULED_BELOW
+from agentctl_child.keepers.packet_pipe import write_packet
 from agentctl_child.keepers.refusal import (
-    CannotStartError,
-    refused_by_system,
     refused_program,
     refused_working_directory,
+    why_ended,
 )
-from agentctl_child.sandbox import descriptors, prctl, signals
+from agentctl_child.sandbox import descriptors, prctl, scheduling, signals
 from agentctl_protocol.spawning import (
     CHANNEL_FD_VARIABLE,
     RUN_ID_VARIABLE,
     Launch,
-    Refused,
     Running,
     pack,
 )
+from agentctl_protocol.vocabulary import CONFINED
 
-#: Where every agent finds its end of the channel.
-CHANNEL_FD: Final = 3
-_REPORT_FD: Final = 4
+#: Where every agent finds its two ends of the channel: the one to read from, the one to write to.
+CHANNEL_FDS: Final = (3, 4)
+_REPORT_FD: Final = 5
 #: Only seen if the supervisor is not told otherwise: the report says why.
 _NOT_STARTED: Final = 127
 _T = TypeVar("_T")
@@ -40,15 +42,20 @@ _GO_ON: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 class AgentDescriptors:
     """What the agent is given, and ``report``: its line to the warden until it has started.
 
-    A SEQPACKET socket.  Either one Refused comes through it, or one Running and then EOF:
-    exec succeeded, or the agent's function is about to be called.
+    A pipe.  Either one Refused comes through it, or one Running and then EOF: exec
+    succeeded, or the agent's function is about to be called.
     """
 
     stdin: int
     stdout: int
     stderr: int
-    channel: int
+    channel_in: int
+    channel_out: int
     report: int
+
+    def handed_over(self) -> tuple[int, ...]:
+        """What the agent keeps, in the order of its numbers from 0 on."""
+        return (self.stdin, self.stdout, self.stderr, self.channel_in, self.channel_out)
 
 
 def become_agent(
@@ -68,9 +75,13 @@ def become_agent(
         report = _arrange_descriptors(given)
         reach("agent:descriptors")
         layers = confine(launch, confinement) if confined is None else confined
+        # Last: what it still had to do for us was not to wait for others.
+        if launch.sandbox in CONFINED:
+            scheduling.lower()
+        layers = (*layers, *_scheduled(os.getpid()))
         reach("agent:confined")
         env = _environment(launch)
-        _send(report, pack(Running(layers=layers)))
+        write_packet(report, pack(Running(layers=layers)))
         reach("agent:reported")
         argv = _command(launch)
         if argv:
@@ -79,7 +90,7 @@ def become_agent(
             _first_executable(argv, env, lambda path: os.execve(path, argv, env))
         _call(launch, env, report)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it must not return into init
-        _send(report, pack(_explain(error)))
+        write_packet(report, pack(why_ended("the agent's process", error)))
     os._exit(_NOT_STARTED)
 
 
@@ -90,25 +101,57 @@ def spawn_agent(launch: Launch, given: AgentDescriptors, layers: tuple[str, ...]
     half of what a short run costs.  Raises CannotStartError; there is no process then.
     """
     argv, env = _command(launch), _environment(launch)
-    descriptors_in_order = (given.stdin, given.stdout, given.stderr, given.channel)
+    sources = given.handed_over()
+    # The spawner was given a memfd and a status socket before them, so no source is a target.
+    assert min(sources) >= len(sources)
 
     def spawn(path: bytes) -> int:
         return os.posix_spawn(
             path,
             argv,
             env,
-            # Everything else is close-on-exec; a source is never one of 0, 1, 2.
+            # Everything else is close-on-exec.
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, source, target)
-                for target, source in enumerate(descriptors_in_order)
+                (os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(sources)
             ],
             setsid=True,
             setsigmask=(),
         )
 
-    pid = _first_executable(argv, env, spawn)
-    _send(given.report, pack(Running(layers=layers)))
+    if launch.sandbox in CONFINED:
+        pid = _in_lowered_thread(lambda: _first_executable(argv, env, spawn))
+    else:
+        pid = _first_executable(argv, env, spawn)
+    write_packet(given.report, pack(Running(layers=(*layers, *_scheduled(pid)))))
     return pid
+
+
+def _in_lowered_thread(work: Callable[[], int]) -> int:
+    """What ``work`` returns, done by a thread below all others: what it starts inherits that.
+
+    The class is a thread's, and what has gone below cannot come back.  Init has to stay above
+    to end the run, and its child may have forked before init could lower it from outside.
+    """
+    done: list[int | BaseException] = []
+
+    def run() -> None:
+        try:
+            scheduling.lower()
+            done.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again by the other thread
+            done.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    (result,) = done
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _scheduled(pid: int) -> tuple[str, ...]:
+    return (SCHEDULED_BELOW,) if scheduling.is_lowered(pid) else ()
 
 
 def confine(
@@ -127,17 +170,6 @@ def confine(
     return layers
 
 
-def _explain(error: BaseException) -> Refused:
-    match error:
-        case CannotStartError():
-            return error.packet()
-        case OSError():
-            return refused_by_system("the agent's process", error).packet()
-        case _:
-            text = f"the agent's process: {type(error).__name__}: {error}"
-            return Refused(fault="system", detail=text[:500])
-
-
 def _command(launch: Launch) -> tuple[bytes, ...]:
     """The program to execute; empty for a function that this interpreter can call itself."""
     if launch.argv or not launch.python:
@@ -146,15 +178,7 @@ def _command(launch: Launch) -> tuple[bytes, ...]:
 
 
 def _arrange_descriptors(given: AgentDescriptors) -> int:
-    descriptors.place(
-        {
-            0: given.stdin,
-            1: given.stdout,
-            2: given.stderr,
-            CHANNEL_FD: given.channel,
-            _REPORT_FD: given.report,
-        }
-    )
+    descriptors.place({**dict(enumerate(given.handed_over())), _REPORT_FD: given.report})
     os.set_inheritable(_REPORT_FD, False)
     descriptors.close_all_but(range(_REPORT_FD + 1))
     return _REPORT_FD
@@ -164,16 +188,8 @@ def _environment(launch: Launch) -> dict[bytes, bytes]:
     return {
         **launch.env,
         RUN_ID_VARIABLE.encode(): launch.run.encode(),
-        CHANNEL_FD_VARIABLE.encode(): b"%d" % CHANNEL_FD,
+        CHANNEL_FD_VARIABLE.encode(): b"%d,%d" % CHANNEL_FDS,
     }
-
-
-def _send(report: int, data: bytes) -> None:
-    # A warden that is gone cannot be told; SIGPIPE is blocked until the very end.
-    try:
-        os.write(report, data)
-    except OSError:
-        pass
 
 
 def _first_executable(
@@ -220,4 +236,4 @@ def _call(launch: Launch, env: Mapping[bytes, bytes], report: int) -> NoReturn:
     os.close(report)
     signals.python_defaults()
     signals.accept_all()
-    agent.main(CHANNEL_FD)
+    agent.main(CHANNEL_FDS)

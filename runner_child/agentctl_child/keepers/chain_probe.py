@@ -99,7 +99,7 @@ def _which(wanted: int) -> str:
 def _try(question: int, launch: Launch, enclosure: Enclosure) -> NoReturn:
     chain = Chain({"process": "it did not come to an end"})
     try:
-        prctl.die_with_parent()
+        prctl.signal_at_parents_death()
         injected_failures.arm("probe")
         chain = _take(launch, enclosure)
     finally:

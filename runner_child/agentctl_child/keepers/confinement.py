@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from agentctl_child.keepers import layers, reachable, steps
 from agentctl_child.keepers.refusal import CannotStartError, refused_layers
 from agentctl_child.keepers.steps import Fact
-from agentctl_child.sandbox import capabilities, idmap, landlock, prctl, rlimits, seccomp, syscalls
+from agentctl_child.sandbox import (
+    capabilities,
+    idmap,
+    landlock,
+    oom_score,
+    prctl,
+    rlimits,
+    scheduling,
+    seccomp,
+    syscalls,
+)
 from agentctl_protocol.spawning import Part
 from agentctl_protocol.vocabulary import CONFINED, Containment, Network, Sandbox
 
@@ -17,7 +27,7 @@ from agentctl_protocol.vocabulary import CONFINED, Containment, Network, Sandbox
 class Confinement:
     """What the warden has decided about the agent's process; it does not change over the fork.
 
-    ``process_limit`` counts tasks of the uid.
+    ``process_limit`` counts tasks of the uid.  ``soft_descriptors``: as in `rlimits`.
     """
 
     containment: Containment
@@ -30,6 +40,7 @@ class Confinement:
     view: tuple[Part, ...] = ()
     network: Network = Network.HOST
     facts: frozenset[Fact] = frozenset()
+    soft_descriptors: int | None = None
 
     def apply(self, cgroup: bytes | None = None) -> tuple[str, ...]:
         """Confine this process; return the layers that hold.  Raises CannotStartError, OSError.
@@ -68,7 +79,9 @@ class _Surrender:
 
     def carry_out(self) -> None:
         acts: dict[str, Callable[[], None]] = {
+            "out-of-memory rank in the fallback": self._out_of_memory_rank,
             "limits": self._limits,
+            "scheduling": scheduling.coarsen_timers,
             "uid": self._uid,
             "capabilities": self._capabilities,
             "no new privileges": self._no_new_privileges,
@@ -77,9 +90,19 @@ class _Surrender:
         }
         steps.carry_out("surrender", self.plan.sandbox, self.plan.facts, acts)
 
+    def _out_of_memory_rank(self) -> None:
+        with prctl.owning_proc_files():
+            oom_score.stand_first()
+
     def _limits(self) -> None:
         if self.confined:
             rlimits.bound_everything()
+        if self.plan.sandbox is not Sandbox.NONE:
+            swept = self.plan.containment is Containment.SUBREAPER
+            rlimits.bound_descriptors(
+                self.plan.soft_descriptors,
+                processes=rlimits.PROCESSES_PER_RUN if swept else None,
+            )
         if self.plan.process_limit is not None:
             # Before the uid changes: it counts for the new one, and needs no privilege.
             rlimits.limit_processes(self.plan.process_limit)

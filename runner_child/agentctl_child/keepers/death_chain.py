@@ -10,6 +10,7 @@ namespace's init); with the pidfds it was 0 of 320.
 
 import os
 import select
+import signal
 import time
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -47,13 +48,12 @@ class DeathChain:
         """Whether one of them is dead."""
         return bool(self._poll.poll(0))
 
-    def arm(self, *, signal: bool = True) -> None:
-        """Die with the parent; exit at once if it was too late for that.
+    def arm(self, number: int = signal.SIGKILL) -> None:
+        """Have the parent's death send signal ``number``; exit at once if it was too late for that.
 
-        ``signal=False`` in the subreaper fallback: there, the keepers' last work is to
-        sweep, and the signal would kill the sweeper.
+        Init dies with the warden.  Spawner and warden are only woken, by SIGCONT: they see the
+        death by its pidfd, empty the trees, write down what they saw, and end.
         """
-        if signal:
-            prctl.die_with_parent()
+        prctl.signal_at_parents_death(number)
         if self.broken:
             os._exit(1)

@@ -1,16 +1,25 @@
 """What init makes of the namespaces that it was cloned into, before anything is given up."""
 
-import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from agentctl_child.keepers import steps
 from agentctl_child.keepers.refusal import refused_part
 from agentctl_child.keepers.steps import Fact
-from agentctl_child.sandbox import clone, core_dumps, mounts, namespaces, network, prctl, syscalls
+from agentctl_child.sandbox import (
+    clone,
+    core_dumps,
+    mounts,
+    namespaces,
+    network,
+    oom_score,
+    prctl,
+    syscalls,
+    user_counters,
+)
 from agentctl_child.sandbox.private_root import PrivateRoot, UnfitPartError
 from agentctl_protocol.spawning import Launch, Part
 from agentctl_protocol.vocabulary import Containment, Network, Sandbox
@@ -42,7 +51,9 @@ class Enclosure:
         """
         acts: dict[str, Callable[[], None]] = {
             "identity": self._identity,
+            "user's counters": self._users_counters,
             "memory dumps": self._memory_dumps,
+            "out-of-memory rank": self._out_of_memory_rank,
             "loopback": network.raise_loopback,
             "host name": self._host_name,
             "cgroup namespace": namespaces.hide_cgroups_above,
@@ -54,11 +65,19 @@ class Enclosure:
         steps.carry_out("enclosure", self.level, self.facts, acts)
 
     def _identity(self) -> None:
-        with _owning_our_files():
+        with prctl.owning_proc_files():
             namespaces.map_own_identity(self.uid, self.gid)
 
+    def _users_counters(self) -> None:
+        with prctl.owning_proc_files():
+            user_counters.bound_namespace()
+
+    def _out_of_memory_rank(self) -> None:
+        with prctl.owning_proc_files():
+            oom_score.stand_first()
+
     def _memory_dumps(self) -> None:
-        with _owning_our_files():
+        with prctl.owning_proc_files():
             core_dumps.leave_memory_out()
 
     def _host_name(self) -> None:
@@ -69,20 +88,7 @@ class Enclosure:
         try:
             root.enter()
         except UnfitPartError as error:
-            raise refused_part(error.path, str(error), error.hint) from None
-
-
-@contextlib.contextmanager
-def _owning_our_files() -> Iterator[None]:
-    """The files in /proc/self belong to us only while we are dumpable.
-
-    There is nobody yet in the namespace who could make use of that.
-    """
-    prctl.set_dumpable(True)
-    try:
-        yield
-    finally:
-        prctl.set_dumpable(False)
+            raise refused_part(error.path, str(error), error.hint, error.cause) from None
 
 
 def facts_of(launch: Launch, uid: int) -> frozenset[Fact]:

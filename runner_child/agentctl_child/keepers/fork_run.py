@@ -5,7 +5,6 @@ Never silently weaker: what cannot be had here is refused, with a reason and a w
 
 import os
 import signal
-import socket
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -18,10 +17,19 @@ from agentctl_child.keepers.init import InitTask, run_init
 from agentctl_child.keepers.launch_request import Descriptors
 from agentctl_child.keepers.layers import Surroundings
 from agentctl_child.keepers.namespace_tree import NamespaceTree
+from agentctl_child.keepers.packet_pipe import PacketReader, small_pipe
 from agentctl_child.keepers.refusal import CannotStartError, refused_by_system, refused_step
 from agentctl_child.keepers.swept_tree import SweptTree
 from agentctl_child.keepers.tree import Tree
-from agentctl_child.sandbox import clone, injected_failures, prctl, rlimits, signals
+from agentctl_child.sandbox import (
+    clone,
+    injected_failures,
+    prctl,
+    rlimits,
+    signals,
+    task_table,
+    user_counters,
+)
 from agentctl_protocol.spawning import Launch
 from agentctl_protocol.vocabulary import CONFINED, Containment, Sandbox
 
@@ -31,41 +39,49 @@ DEADLINE_SLACK_S: Final = 0.1
 
 @dataclass(frozen=True)
 class Keepers:
-    """Who watches over a run beside its warden, and what they see ``outside`` it."""
+    """Who watches over a run beside its warden, and what they see ``outside`` it.
+
+    ``soft_descriptors``: the caller's soft limit on them, which keepers have raised for themselves.
+    """
 
     supervisor: int
     supervisor_pidfd: int
     spawner: int
     spawner_pidfd: int
     outside: Surroundings
+    soft_descriptors: int | None = None
 
 
 @dataclass(frozen=True)
 class ForkedRun:
     """A tree that has just been made.
 
-    ``report``: the warden's end of the agent's report socket.  ``deadline``: when the
-    warden's timer fires, on the monotonic clock.
+    ``report``: what the agent says until it has started.  ``deadline``: when the warden's
+    timer fires, on the monotonic clock.
     """
 
     tree: Tree
-    report: socket.socket
+    report: PacketReader
     deadline: float | None
 
 
-def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: int) -> ForkedRun:
+def fork_run(
+    launch: Launch, given: Descriptors, keepers: Keepers, *, own_pidfd: int, process_share: int
+) -> ForkedRun:
     """Fork init, or the agent itself in the fallback; called in the warden.
 
-    Closes what of ``given`` belongs to the agent.  Raises CannotStartError; there is
+    Closes what of ``given`` belongs to the agent.  ``process_share``: of what everybody shares,
+    how many tasks the run may have.  Raises CannotStartError; there is
     no process then.
     """
-    report, agents_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    report, agents_report = small_pipe()
     agents = AgentDescriptors(
         stdin=given.stdin,
         stdout=given.stdout,
         stderr=given.stderr,
-        channel=given.channel,
-        report=agents_report.fileno(),
+        channel_in=given.channel_in,
+        channel_out=given.channel_out,
+        report=agents_report,
     )
     deadline = None
     if launch.deadline_s is not None:
@@ -75,15 +91,20 @@ def fork_run(launch: Launch, given: Descriptors, keepers: Keepers, own_pidfd: in
     tree: Tree
     if launch.containment is Containment.PID_NAMESPACE:
         tree = _fork_init(
-            launch, agents, given.cgroup, keepers, own_pidfd=own_pidfd, deadline=deadline
+            launch,
+            agents,
+            given.cgroup,
+            keepers,
+            own_pidfd=own_pidfd,
+            deadline=deadline,
+            process_share=process_share,
         )
     else:
-        tree = _fork_agent(launch, agents, given.cgroup, keepers)
-    agents_report.close()
+        tree = _fork_agent(launch, agents, given.cgroup, keepers, process_share)
     # The channel and the pipes must end with the agent, not with us.
-    for descriptor in (given.launch, given.channel, given.stdin, given.stdout, given.stderr):
+    for descriptor in (given.launch, *agents.handed_over(), agents_report):
         os.close(descriptor)
-    return ForkedRun(tree, report, deadline)
+    return ForkedRun(tree, PacketReader(report), deadline)
 
 
 def _require(launch: Launch) -> None:
@@ -109,35 +130,50 @@ def _fork_init(
     *,
     own_pidfd: int,
     deadline: float | None,
+    process_share: int,
 ) -> NamespaceTree:
-    # Only where there is init to take over; in the fallback it would kill the sweeper.
-    prctl.die_with_parent()
     chain = DeathChain([own_pidfd, keepers.spawner_pidfd, keepers.supervisor_pidfd])
     if chain.broken:
         os._exit(1)
-    words, inits_words = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    confinement = _confinement(launch, keepers, process_limit=_limit_in_a_namespace(launch))
+    orders, our_orders = small_pipe()
+    our_words, words = small_pipe()
+    for end in (our_orders, words):
+        os.set_blocking(end, False)
+    confinement = _confinement(
+        launch, keepers, process_limit=_limit_in_a_namespace(launch, process_share)
+    )
     task = InitTask(
         launch=launch,
         given=agents,
         confinement=confinement,
         enclosure=enclosure_for(launch, confinement.facts),
-        words=inits_words,
+        orders=orders,
+        words=words,
         chain=chain,
         deadline=None if deadline is None else deadline + DEADLINE_SLACK_S,
     )
+    flags = namespaces_of(launch.sandbox, confinement.facts)
     try:
-        pid, pidfd = clone.fork(namespaces_of(launch.sandbox, confinement.facts), cgroup)
+        if flags & clone.NEW_USER:
+            user_counters.leave_the_caller(os.getuid())
+        pid, pidfd = clone.fork(flags, cgroup)
     except OSError as error:
         raise refused_step("namespaces", launch.sandbox, error) from None
     if pid == 0:
         run_init(task)
-    inits_words.close()
-    return NamespaceTree(pid, pidfd, words, cgroup)
+    os.close(orders)
+    os.close(words)
+    return NamespaceTree(
+        pid, pidfd, orders=our_orders, words=PacketReader(our_words), cgroup=cgroup
+    )
 
 
 def _fork_agent(
-    launch: Launch, agents: AgentDescriptors, cgroup: int | None, keepers: Keepers
+    launch: Launch,
+    agents: AgentDescriptors,
+    cgroup: int | None,
+    keepers: Keepers,
+    process_share: int,
 ) -> SweptTree:
     # All of this before the fork: an orphan born before it would not come to us.
     prctl.become_subreaper()
@@ -146,7 +182,7 @@ def _fork_agent(
         launch,
         keepers,
         subreaper=prctl.is_subreaper(),
-        process_limit=_process_limit(launch),
+        process_limit=_process_limit(launch, process_share),
         seal=_seal(launch, keepers),
     )
     try:
@@ -177,22 +213,24 @@ def _confinement(
         view=launch.view,
         network=launch.network,
         facts=facts_of(launch, os.geteuid()),
+        soft_descriptors=keepers.soft_descriptors,
     )
 
 
-def _limit_in_a_namespace(launch: Launch) -> int | None:
+def _limit_in_a_namespace(launch: Launch, share: int) -> int | None:
     """Where nobody else's processes are counted: a uid or a user namespace of the run's own."""
     confined = launch.sandbox in CONFINED
     if not confined or (os.geteuid() == 0 and launch.host_uid is None):
         return None
-    return rlimits.PROCESSES_IN_A_NAMESPACE
+    return share
 
 
-def _process_limit(launch: Launch) -> int | None:
+def _process_limit(launch: Launch, share: int) -> int | None:
     uid = launch.host_uid if launch.host_uid is not None else os.getuid()
     if uid == 0:  # the kernel does not count root's processes
         return None
-    return rlimits.PROCESSES_PER_RUN + (0 if launch.host_uid else rlimits.tasks_of(uid))
+    limit = min(rlimits.PROCESSES_PER_RUN, share)
+    return limit + (0 if launch.host_uid else task_table.tasks_of(uid))
 
 
 def _seal(launch: Launch, keepers: Keepers) -> Seal | None:

@@ -2,7 +2,7 @@
 
 It makes what the agent sees, confines itself and with that all that it starts, forks the
 agent, reaps whoever dies and ends with the agent.  It holds no descriptor of the
-supervisor's and takes orders by socket, never by signal, since what it can be
+supervisor's and no socket, and takes orders by pipe, never by signal, since what it can be
 signalled by could come from inside.
 """
 
@@ -10,7 +10,6 @@ import contextlib
 import os
 import select
 import signal
-import socket
 import time
 from dataclasses import dataclass
 from typing import NoReturn
@@ -29,8 +28,9 @@ from agentctl_child.keepers.death_chain import DeathChain, poll_ms
 from agentctl_child.keepers.enclosure import Enclosure
 from agentctl_child.keepers.failpoints import reach
 from agentctl_child.keepers.layers import unified_cgroup
+from agentctl_child.keepers.packet_pipe import PacketReader, write_packet
 from agentctl_child.keepers.reaping import Reaper
-from agentctl_child.keepers.refusal import CannotStartError, refused_by_system
+from agentctl_child.keepers.refusal import why_ended
 from agentctl_child.keepers.sweep import living
 from agentctl_child.sandbox import descriptors, injected_failures, namespaces, prctl, signals
 from agentctl_protocol.spawning import (
@@ -43,7 +43,6 @@ from agentctl_protocol.spawning import (
     pack,
 )
 
-_PACKET_BYTES = 4096
 _decode_order = msgspec.msgpack.Decoder(Order).decode
 
 
@@ -51,14 +50,16 @@ _decode_order = msgspec.msgpack.Decoder(Order).decode
 class InitTask:
     """All that init needs, inherited from the warden over the clone.
 
-    ``deadline`` is on the monotonic clock.
+    ``orders`` and ``words`` are its ends of the pipes from and to the warden, the latter
+    non-blocking.  ``deadline`` is on the monotonic clock.
     """
 
     launch: Launch
     given: AgentDescriptors
     confinement: Confinement
     enclosure: Enclosure
-    words: socket.socket
+    orders: int
+    words: int
     chain: DeathChain
     deadline: float | None
 
@@ -70,18 +71,10 @@ def run_init(task: InitTask) -> NoReturn:
         task.chain.arm()
         injected_failures.arm("init")
         _Init(task).run()
-    except CannotStartError as error:
-        _say(task.words, pack(error.packet()))
-    except OSError as error:
-        _say(task.words, pack(refused_by_system("the run's init", error).packet()))
+    except BaseException as error:  # noqa: BLE001 - whatever it is, somebody is to know of it
+        write_packet(task.words, pack(why_ended("the run's init", error)))
     finally:
         os._exit(1)
-
-
-def _say(words: socket.socket, data: bytes) -> None:
-    # A warden that is gone cannot be told, and the chain ends us.
-    with contextlib.suppress(OSError):
-        words.send(data, socket.MSG_DONTWAIT)
 
 
 def _others() -> int:
@@ -93,13 +86,14 @@ class _Init:
     def __init__(self, task: InitTask) -> None:
         self.task = task
         self.deadline = task.deadline
+        self.orders = PacketReader(task.orders)
         self.children = signals.open_signalfd([signal.SIGCHLD])
 
     def run(self) -> NoReturn:
         task, given = self.task, self.task.given
-        self._close_all_but(given.stdin, given.stdout, given.stderr, given.channel, given.report)
+        self._close_all_but(*given.handed_over(), given.report)
         reach("init:started")
-        _say(task.words, pack(InitReady(namespace=namespaces.inode("pid"))))
+        write_packet(task.words, pack(InitReady(namespace=namespaces.inode("pid"))))
         process_title.set_title("agentctl-init", f"agentctl init {task.launch.run}")
         layers = self._set_up()
         reach("init:confined")
@@ -134,13 +128,13 @@ class _Init:
         return pid
 
     def _close_all_but(self, *more: int) -> None:
-        own = (0, 1, 2, self.children, self.task.words.fileno(), *self.task.chain)
+        own = (0, 1, 2, self.children, self.orders.fileno(), self.task.words, *self.task.chain)
         descriptors.close_all_but([*own, *more])
 
     def _look_after(self, reaper: Reaper) -> NoReturn:
-        words = self.task.words
+        orders = self.orders.fileno()
         poll = select.poll()
-        for descriptor in (words.fileno(), self.children, *self.task.chain):
+        for descriptor in (orders, self.children, *self.task.chain):
             poll.register(descriptor, select.POLLIN)
         more = True
         while True:
@@ -149,8 +143,8 @@ class _Init:
             }
             if ready.intersection(self.task.chain) or self._is_late():
                 os._exit(0)
-            if words.fileno() in ready:
-                self._obey()
+            if orders in ready:
+                self._obey_all()
             if self.children in ready:
                 signals.read_signalfd(self.children)
                 more = True
@@ -158,18 +152,22 @@ class _Init:
                 more = reaper.reap()
             if reaper.end is not None:
                 reach("init:reaped")
-                _say(words, pack(reaper.end))
+                write_packet(self.task.words, pack(reaper.end))
                 os._exit(0)
 
     def _is_late(self) -> bool:
         """The second dead-man timer: it counts if the warden has been stopped."""
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def _obey(self) -> None:
-        data = self.task.words.recv(_PACKET_BYTES)
-        if not data:  # the warden is gone
+    def _obey_all(self) -> None:
+        packets = self.orders.read()
+        if packets is None:  # the warden is gone
             os._exit(0)
-        match _decode_order(data):
+        for packet in packets:
+            self._obey(_decode_order(packet))
+
+    def _obey(self, order: Order) -> None:
+        match order:
             case Terminate():
                 # All but ourselves; a stopped process answers only after the SIGCONT.
                 for number in (signal.SIGTERM, signal.SIGCONT):

@@ -8,10 +8,11 @@ from typing import Final
 
 import msgspec
 
+from agentctl_protocol.errors import UNREADABLE
 from agentctl_protocol.spawning import Launch, LaunchPacket
 
 _PACKET_BYTES: Final = 4096
-_MOST_DESCRIPTORS: Final = 7
+_MOST_DESCRIPTORS: Final = 8
 #: The kernel takes at most 6 MiB of arguments and environment (execve(2)).
 _MOST_LAUNCH_BYTES: Final = 32 << 20
 
@@ -25,11 +26,15 @@ class BadLaunchError(Exception):
 
 @dataclass(frozen=True)
 class Descriptors:
-    """What came beside a `LaunchPacket`, in the order in which it came."""
+    """What came beside a `LaunchPacket`, in the order in which it came.
+
+    ``channel_in`` is the end that the agent reads from, ``channel_out`` the one that it writes to.
+    """
 
     launch: int
     status: int
-    channel: int
+    channel_in: int
+    channel_out: int
     stdin: int
     stdout: int
     stderr: int
@@ -59,7 +64,7 @@ def receive(requests: socket.socket) -> tuple[LaunchPacket, Descriptors] | None:
         expected = _MOST_DESCRIPTORS if packet.cgroup else _MOST_DESCRIPTORS - 1
         if len(received) != expected:
             raise BadLaunchError(f"{len(received)} descriptors came, not {expected}")
-    except (msgspec.MsgspecError, BadLaunchError) as error:
+    except (msgspec.MsgspecError, *UNREADABLE, BadLaunchError) as error:
         for descriptor in received:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -74,7 +79,7 @@ def read_launch(memfd: int) -> Launch:
         raise BadLaunchError(f"the launch has {size} bytes, more than {_MOST_LAUNCH_BYTES}")
     try:
         launch = _decode_launch(os.pread(memfd, size, 0))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, *UNREADABLE) as error:
         raise BadLaunchError(str(error)) from None
     if any(b"\0" in text for text in (*launch.argv, *launch.env, *launch.env.values(), launch.cwd)):
         raise BadLaunchError("an argument, variable or path contains a NUL byte")

@@ -35,6 +35,7 @@ NO_CAPABILITIES: Final = "no capabilities"
 REDUCED_CAPABILITIES: Final = "reduced capabilities"
 OWN_UID: Final = "own uid"
 PROCESS_LIMIT: Final = "process limit"
+SCHEDULED_BELOW: Final = "scheduled below its keepers"
 EXPOSED_KEEPERS: Final = "agent can kill its keepers"
 
 _NAMESPACES: Final = {

@@ -2,13 +2,15 @@
 
 import contextlib
 import os
-import socket
+import time
 from typing import Final
 
 import msgspec
 
+from agentctl_child.keepers.packet_pipe import PacketReader, write_packet
+from agentctl_child.keepers.sweep import children_of
 from agentctl_child.keepers.tree import Remains
-from agentctl_child.sandbox import pidfd
+from agentctl_child.sandbox import pidfd, scheduling
 from agentctl_child.sandbox.cgroup import kill_cgroup
 from agentctl_protocol.spawning import (
     Deadline,
@@ -21,9 +23,10 @@ from agentctl_protocol.spawning import (
 )
 from agentctl_protocol.vocabulary import Containment
 
-_PACKET_BYTES: Final = 65_536
 #: 1,000 processes nested 1,000 deep took 0.66 s to end.
 _PATIENCE_S: Final = 5.0
+#: As long as they become fewer; less than the supervisor waits.
+_LONGEST_S: Final = 20.0
 #: From here on it is worth looking for somebody who holds init's end up.
 _USUAL_S: Final = 1.0
 
@@ -31,14 +34,17 @@ _decode = msgspec.msgpack.Decoder(FromInit).decode
 
 
 class NamespaceTree:
-    """The run below init; ``words`` is the warden's end of the socket that init listens on."""
+    """The run below init, which is written ``orders`` and whose ``words`` are read."""
 
     containment = Containment.PID_NAMESPACE
 
-    def __init__(self, pid: int, init: int, words: socket.socket, cgroup: int | None) -> None:
+    def __init__(
+        self, pid: int, init: int, *, orders: int, words: PacketReader, cgroup: int | None
+    ) -> None:
         self.root = pidfd.identity_of(pid)
         self.root_pidfd = init
         self.namespace: int | None = None
+        self._orders = orders
         self._words = words
         self._cgroup = cgroup
         self._listening = True
@@ -55,28 +61,26 @@ class NamespaceTree:
     def advance(self) -> list[FromInit]:
         """Everything that init has said."""
         said: list[FromInit] = []
-        while self._listening:
-            try:
-                data = self._words.recv(_PACKET_BYTES, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                break
-            except ConnectionResetError:
-                # Init died with an order unread.  Linux tells that before what it had
-                # said, and once: its last words are still there.
-                continue
-            if not data:
+        while self._listening and (packets := self._words.read()) != []:
+            if packets is None:
                 self._listening = False
                 break
-            packet = _decode(data)
+            said += map(_decode, packets)
+        for packet in said:
             if isinstance(packet, InitReady):
                 self.namespace = packet.namespace
-            said.append(packet)
         return said
 
     @property
     def ended(self) -> bool:
         """Whether init is dead: the kernel lets it die as the last one."""
         return pidfd.has_ended(self.root_pidfd)
+
+    def lighten(self) -> bool:
+        """Init is of the warden's session; its first child has one of its own."""
+        init = self.root.pid
+        first = children_of(init)[:1]
+        return not first or scheduling.lighten_session(first[0], init)
 
     def terminate(self) -> None:
         """By init, which alone can reach everybody at once."""
@@ -87,8 +91,7 @@ class NamespaceTree:
         self._order(Deadline(after_s=after_s))
 
     def _order(self, order: Order) -> None:
-        with contextlib.suppress(OSError):
-            self._words.send(pack(order), socket.MSG_DONTWAIT)
+        write_packet(self._orders, pack(order))
 
     def kill(self) -> None:
         """SIGKILL init; the kernel kills the rest."""
@@ -110,9 +113,13 @@ class NamespaceTree:
     def collect(self) -> Remains:
         """Wait for init's end, and say who is in the way if it does not come."""
         if not pidfd.has_ended(self.root_pidfd, _USUAL_S):
-            blocked_by = self._blocker()
-            if not pidfd.has_ended(self.root_pidfd, _PATIENCE_S - _USUAL_S):
-                members = self._members()
+            members = self._members()
+            blocked_by = self._blocker(members)
+            end = time.monotonic() + _LONGEST_S
+            while not pidfd.has_ended(self.root_pidfd, _PATIENCE_S - _USUAL_S):
+                before, members = len(members), self._members()
+                if len(members) < before and time.monotonic() < end:
+                    continue  # they are dying, and the machine is busy
                 return Remains(
                     survivors=tuple(
                         ProcessIdentity(pid=pid, start_time=stat.start_time)

@@ -28,6 +28,7 @@ class Reach(NamedTuple):
 
     readable: tuple[bytes, ...] | None
     writable: tuple[bytes, ...]
+    own: tuple[bytes, ...]
     devices: tuple[bytes, ...]
     optional: frozenset[bytes]
 
@@ -39,15 +40,20 @@ def reach_of(level: Sandbox, view: Sequence[Part]) -> Reach:
     terminals = _TERMINALS if level is Sandbox.STRICT else ()
     devices = (*_DEVICES, *terminals, *given)
     optional = frozenset((*devices, *(part.path for part in binds if part.optional)))
-    writable = [part.path for part in binds if part.writable and not part.device]
+    hosts = [part.path for part in binds if part.writable and not (part.device or part.own)]
+    writable, own = [*hosts], [part.path for part in binds if part.own]
     if level is Sandbox.STRICT:
         # The root holds nothing but the view, so that mounts are the wall for reading: a
         # second one would make each open(2) 1.4 times as long (tests/benchmarks).
-        writable += [part.path for part in view if isinstance(part, Scratch)]
-        return Reach(None, (*writable, b"/dev/shm"), devices, optional)
+        # A rule about a directory holds for what is mounted in it, too: where a workspace lies
+        # in the run's home, the home gives no more rights than the workspace.
+        for path in (part.path for part in view if isinstance(part, Scratch)):
+            around = any(inside.startswith(path.rstrip(b"/") + b"/") for inside in hosts)
+            (writable if around else own).append(path)
+        return Reach(None, tuple(writable), (*own, b"/dev/shm"), devices, optional)
     # What the host has, since nothing is mounted.
     readable = [part.path for part in binds if not part.writable and not part.device]
-    return Reach((*readable, b"/proc", _CANARY), tuple(writable), devices, optional)
+    return Reach((*readable, b"/proc", _CANARY), tuple(writable), tuple(own), devices, optional)
 
 
 def restrict(level: Sandbox, view: Sequence[Part], network: Network) -> tuple[str, ...]:
@@ -60,6 +66,7 @@ def restrict(level: Sandbox, view: Sequence[Part], network: Network) -> tuple[st
     words = landlock.restrict(
         reach.readable,
         reach.writable,
+        own=reach.own,
         # A link, as /dev/ptmx is in some places, leads to what is there under its own name.
         devices=[path for path in reach.devices if not os.path.islink(path)],
         optional=reach.optional,

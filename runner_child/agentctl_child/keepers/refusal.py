@@ -6,6 +6,10 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
+from agentctl_child.sandbox import task_table
+from agentctl_protocol.os_names import display
+from agentctl_protocol.shared_counters import used_up
+from agentctl_protocol.shell_words import shell_word
 from agentctl_protocol.spawning import Refused
 from agentctl_protocol.vocabulary import CONFINED, Sandbox
 
@@ -15,6 +19,7 @@ Fault = Literal["not_found", "not_executable", "sandbox", "system"]
 LONGEST_ARGUMENT: Final = 131_072
 NO_NAMESPACE: Final = "no pid namespace for the run: "
 _SHOWN: Final = 200
+_TOLD: Final = 500
 
 
 class CannotStartError(Exception):
@@ -24,26 +29,50 @@ class CannotStartError(Exception):
     """
 
     def __init__(self, fault: Fault, detail: str, *, hint: str = "") -> None:
-        super().__init__(detail)
+        super().__init__(display(detail))
         self.fault: Fault = fault
-        self.hint = hint
+        self.hint = display(hint)
         self.step = ""
 
     def packet(self) -> Refused:
-        """As the supervisor is told."""
-        return Refused(fault=self.fault, detail=str(self), hint=self.hint)
+        """As the supervisor is told: short enough for a `packet_pipe`."""
+        return Refused(fault=self.fault, detail=str(self)[:_TOLD], hint=self.hint[:_TOLD])
 
 
 def refused_by_system(what: str, error: OSError) -> CannotStartError:
     """An operation of ours that failed."""
-    hints = {
-        errno.EAGAIN: "Too many processes: see `ulimit -u` and the cgroup's pids.max.",
-        errno.ENOMEM: "The machine is out of memory.",
-        errno.EMFILE: "Too many open files: see `ulimit -n`.",
-        errno.ENFILE: "The machine has too many open files.",
-    }
-    hint = hints.get(error.errno or 0, "See `agentctl doctor`: it says what is missing here.")
+    hint = "See `agentctl doctor`: it says what is missing here."
+    if known := used_up(error.errno):
+        hint = f"Used up: {known}."
+    if error.errno == errno.EAGAIN and (bound := task_table.nearest(os.getuid())) is not None:
+        hint = _used_up_tasks(bound)
     return CannotStartError("system", f"{what}: {error.strerror}", hint=hint)
+
+
+def refused_without_tasks(bound: task_table.Bound) -> CannotStartError:
+    """Hardly any process is left of a limit that everybody shares."""
+    return CannotStartError(
+        "system", "too few processes are left for a run", hint=_used_up_tasks(bound)
+    )
+
+
+def _used_up_tasks(bound: task_table.Bound) -> str:
+    return (
+        f"{bound.name} is {bound.limit}, and {bound.used} processes and threads are there:"
+        " end some, or raise it."
+    )
+
+
+def why_ended(what: str, error: BaseException) -> Refused:
+    """What is told of a step of ours that raised *error*, whatever it is."""
+    match error:
+        case CannotStartError():
+            return error.packet()
+        case OSError():
+            return refused_by_system(what, error).packet()
+        case _:
+            text = f"{what}: {type(error).__name__}: {error}"
+            return CannotStartError("system", text[:_TOLD]).packet()
 
 
 def why_no_namespace(error: OSError) -> str:
@@ -84,7 +113,7 @@ _MAKING_NAMESPACES: Final = frozenset({"namespaces", "identity"})
 _IN_NAMESPACES: Final = frozenset(
     {
         *("memory dumps", "loopback", "host name", "cgroup namespace", "private root"),
-        *("own /proc", "control groups"),
+        *("own /proc", "control groups", "user's counters", "out-of-memory rank"),
     }
 )
 
@@ -100,6 +129,8 @@ def refused_namespace(name: str, error: OSError) -> CannotStartError:
 
 def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
     """A step of the confinement, by its name in `steps`, was refused by the kernel."""
+    if used_up(error.errno):
+        return refused_by_system(f"the run's {name} cannot be set up", error)
     if level not in CONFINED:
         if name in _MAKING_NAMESPACES | _IN_NAMESPACES:
             return refused_namespace(name, error)
@@ -123,8 +154,12 @@ def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
     )
 
 
-def refused_part(path: bytes, problem: str, hint: str) -> CannotStartError:
-    """Something that the run was to see cannot be shown to it."""
+def refused_part(
+    path: bytes, problem: str, hint: str, error: OSError | None = None
+) -> CannotStartError:
+    """Refuse a run that cannot be shown something.  ``error``: what the kernel said of it."""
+    if error is not None and used_up(error.errno):
+        return refused_by_system(f"{shown(path)} cannot be made visible to the run", error)
     otherwise = f"See `agentctl doctor`; or {_WEAKER[Sandbox.STRICT]}."
     return CannotStartError("sandbox", f"{shown(path)} {problem}", hint=hint or otherwise)
 
@@ -161,11 +196,7 @@ def refused_program(
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         if os.path.exists(path):
             # The file is there: it is what the file names in its turn that is missing.
-            return CannotStartError(
-                "not_found",
-                f"{program} cannot be executed: its interpreter{_interpreter(path)} is missing",
-                hint="Correct the file's first line, or install the interpreter.",
-            )
+            return _without_interpreter(program, path)
         hint = "" if b"/" in argv[0] else "It was looked for in the PATH of the run's environment."
         return CannotStartError("not_found", f"program not found: {program}", hint=hint)
     if error.errno == errno.E2BIG:
@@ -180,7 +211,7 @@ def refused_program(
         hint = "A script's first line names its interpreter, as in #!/bin/sh."
     elif error.errno == errno.EACCES and not _has_execute_bit(path):
         detail = "it is not marked as executable"
-        hint = f"chmod +x {shown(path)}"
+        hint = f"chmod +x {shell_word(path)}"
     return CannotStartError("not_executable", f"{program} cannot be executed: {detail}", hint=hint)
 
 
@@ -209,14 +240,51 @@ def _too_long(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> CannotStartE
     )
 
 
-def _interpreter(path: bytes) -> str:
+def _without_interpreter(program: str, path: bytes) -> CannotStartError:
+    """The program of an existing file is not there: a script's interpreter, a binary's loader."""
+    beginning = _beginning(path)
+    cannot = f"{program} cannot be executed"
+    if beginning.startswith(b"\x7fELF"):
+        return CannotStartError(
+            "not_found",
+            f"{cannot}: the dynamic loader that it was linked for is not there",
+            hint="It was built for another system (musl or glibc, 32 or 64 bits), or the run"
+            " does not see its loader: --ro DIR shows it a directory.",
+        )
+    line, _, _ = beginning.partition(b"\n")
+    if line.endswith(b"\r"):
+        return CannotStartError(
+            "not_found",
+            f"{cannot}: its first line ends in a carriage return (\\r, a CRLF line end), which"
+            f" Linux takes for a part of the interpreter's name: {shown(line)}",
+            hint=f"sed -i 's/\\r$//' {shown(path)} gives it Unix line ends.",
+        )
+    named = _interpreter(line)
+    return CannotStartError(
+        "not_found",
+        f"{cannot}: the run has no {named}, its interpreter"
+        if named
+        else f"{cannot}: what it needs in order to run is not there",
+        hint="Install the interpreter or correct the file's first line; if it is there outside"
+        " of the run, --ro DIR shows the run its directory.",
+    )
+
+
+def _beginning(path: bytes) -> bytes:
+    """What the kernel reads of a program to find its interpreter: BINPRM_BUF_SIZE, 256 bytes."""
     try:
         with open(path, "rb") as file:
-            line = file.readline(_SHOWN)
+            return file.read(256)
     except OSError:
+        return b""
+
+
+def _interpreter(line: bytes) -> str:
+    """The interpreter in a ``#!`` line, whose words end at a blank or tab and nothing else."""
+    if not line.startswith(b"#!"):
         return ""
-    words = line[2:].split() if line.startswith(b"#!") else []
-    return f" {shown(words[0])}" if words else ""
+    named, _, _ = line[2:].strip(b" \t").replace(b"\t", b" ").partition(b" ")
+    return shown(named)
 
 
 def _has_execute_bit(path: bytes) -> bool:

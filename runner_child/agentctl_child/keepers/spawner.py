@@ -27,10 +27,14 @@ from agentctl_child.keepers.failpoints import reach
 from agentctl_child.keepers.fork_run import Keepers
 from agentctl_child.keepers.launch_request import BadLaunchError, Descriptors, receive
 from agentctl_child.keepers.probe import find_out
-from agentctl_child.keepers.refusal import CannotStartError, refused_by_system
+from agentctl_child.keepers.refusal import (
+    CannotStartError,
+    refused_by_system,
+    refused_without_tasks,
+)
 from agentctl_child.keepers.sweep import children_of, sweep
 from agentctl_child.keepers.warden import run_warden
-from agentctl_child.sandbox import pidfd, prctl, signals
+from agentctl_child.sandbox import oom_score, pidfd, prctl, rlimits, signals, task_table
 from agentctl_protocol.spawning import LaunchPacket, SpawnerReady, pack
 from agentctl_protocol.vocabulary import Containment
 
@@ -44,7 +48,13 @@ _FAREWELL_S: Final = 1.0
 class Spawner:
     """Forks wardens on request; dies with its supervisor, and its wardens with it."""
 
-    def __init__(self, requests: socket.socket, supervisor: int, supervisor_pidfd: int) -> None:
+    def __init__(
+        self,
+        requests: socket.socket,
+        supervisor: int,
+        supervisor_pidfd: int,
+        soft_descriptors: int | None = None,
+    ) -> None:
         self.requests = requests
         self.keepers = Keepers(
             supervisor=supervisor,
@@ -52,10 +62,12 @@ class Spawner:
             spawner=os.getpid(),
             spawner_pidfd=pidfd.open_own(),
             outside=layers.observe(),
+            soft_descriptors=soft_descriptors,
         )
         self.children = signals.open_signalfd([signal.SIGCHLD])
-        # Not yet reaped, so their numbers cannot be anybody else's.
-        self.wardens: set[int] = set()
+        # How many tasks the run of each may have.  The wardens are not yet reaped, so their
+        # numbers cannot be anybody else's.
+        self.wardens: dict[int, int] = {}
         self.sweeping = False
         self.idle_work = True
 
@@ -114,6 +126,7 @@ class Spawner:
                 f"the spawner runs {threads} threads, so it must not fork",
                 hint="A preloaded module has started them.",
             )
+        share = self._process_share()
         try:
             pid = os.fork()
         except OSError as error:
@@ -122,9 +135,20 @@ class Spawner:
             self.requests.close()
             os.close(self.children)
             chain = DeathChain([self.keepers.spawner_pidfd, self.keepers.supervisor_pidfd])
-            run_warden(given, packet.run, self.keepers, chain)
-        self.wardens.add(pid)
+            run_warden(given, packet.run, self.keepers, chain, share)
+        self.wardens[pid] = share
         reach("spawner:forked")
+
+    def _process_share(self) -> int:
+        """How many tasks one more run may have.  Raises CannotStartError: hardly any are left."""
+        # What runs of root's may still take is counted here.  Those of an ordinary user share
+        # its limit, which the kernel keeps (`user_counters`).
+        promised = sum(self.wardens.values()) if os.geteuid() == 0 else None
+        bound = task_table.tightest(rlimits.PROCESSES_IN_A_NAMESPACE)
+        share = rlimits.process_share(bound, promised)
+        if bound is not None and share < rlimits.FEWEST_PROCESSES:
+            raise refused_without_tasks(bound)
+        return share
 
     def _use_idle_time(self) -> None:
         # Half of all agents want it, and it takes 50 ms.
@@ -140,8 +164,6 @@ class Spawner:
         """From the first run without a pid namespace on, a dead warden's tree comes to us."""
         if not self.sweeping:
             prctl.become_subreaper()
-            # The signal would kill the last one who can sweep when the supervisor dies.
-            prctl.die_with_parent(0)
             self.sweeping = True
 
     def _reap(self) -> None:
@@ -152,27 +174,27 @@ class Spawner:
                 return
             if pid == 0:
                 return
-            self.wardens.discard(pid)
+            self.wardens.pop(pid, None)
 
     def _sweep_orphans(self) -> None:
         own = os.getpid()
-        if not self.wardens.issuperset(children_of(own)):
+        if not self.wardens.keys() >= set(children_of(own)):
             sweep(own, lambda: self.wardens, reap=self._reap)
 
     def take_leave(self) -> None:
-        """Let the wardens end their runs, then end what is left.
-
-        Only where we are a sweeper: elsewhere our own end kills the wardens, and theirs init.
-        """
-        if not self.sweeping:
-            return
+        """Let the wardens end their runs and write down how; then end what is left."""
         for pid in self.wardens:
             os.kill(pid, signal.SIGUSR2)
+            # Somebody may have stopped it, and we do not end before it does.
+            os.kill(pid, signal.SIGCONT)
         end = time.monotonic() + _FAREWELL_S
         while self.wardens and (left := end - time.monotonic()) > 0:
             signal.sigtimedwait([signal.SIGCHLD], left)
             self._reap()
-        sweep(os.getpid(), reap=self._reap)
+        for pid in self.wardens:
+            os.kill(pid, signal.SIGKILL)  # and init with it
+        if self.sweeping:
+            sweep(os.getpid(), reap=self._reap)
 
 
 def _complain(text: str) -> None:
@@ -185,6 +207,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--request-fd", type=int, required=True)
     parser.add_argument("--supervisor-pidfd", type=int, required=True)
     parser.add_argument("--supervisor-pid", type=int, required=True)
+    parser.add_argument("--soft-descriptors", type=int, help="the soft limit of runs on them")
     parser.add_argument("--room", default="", help="any text: room for the titles in ps")
     return parser.parse_args()
 
@@ -193,8 +216,11 @@ def main() -> int:
     """Serve one supervisor."""
     arguments = _arguments()
     signals.refuse_all()
-    DeathChain([arguments.supervisor_pidfd]).arm()
+    DeathChain([arguments.supervisor_pidfd]).arm(signal.SIGCONT)
     reach("spawner:started")
+    # Before our own files in /proc become root's.
+    oom_score.stand_last()
+    rlimits.raise_own_descriptors()
     prctl.set_dumpable(False)
     process_title.prepare()
     for descriptor in (arguments.request_fd, arguments.supervisor_pidfd):
@@ -204,7 +230,12 @@ def main() -> int:
     gc.disable()
     gc.freeze()
     with socket.socket(fileno=arguments.request_fd) as requests:
-        spawner = Spawner(requests, arguments.supervisor_pid, arguments.supervisor_pidfd)
+        spawner = Spawner(
+            requests,
+            arguments.supervisor_pid,
+            arguments.supervisor_pidfd,
+            arguments.soft_descriptors,
+        )
         findings = find_out()
         requests.send(
             pack(

@@ -39,6 +39,7 @@ class Step(msgspec.Struct, frozen=True):
 
 _ALL: Final = tuple(Sandbox)
 _STRICT: Final = (Sandbox.STRICT,)
+_CONFINED: Final = (Sandbox.STRICT, Sandbox.STANDARD)
 _WEAKER: Final = (Sandbox.STANDARD, Sandbox.BASIC, Sandbox.NONE)
 
 STEPS: Final = (
@@ -58,6 +59,23 @@ STEPS: Final = (
         "the user namespace knows one user and one group, the caller's, by their own numbers",
         "before anything else: until then we are nobody there, and may do nothing",
         ("user namespace",),
+    ),
+    Step(
+        "user's counters",
+        "enclosure",
+        _ALL,
+        "of what the kernel counts for the caller, a run gets a part: inotify's instances and"
+        " watches",
+        "as limits of the user namespace, which only its owner sets, while /proc can be written to",
+        ("user namespace",),
+    ),
+    Step(
+        "out-of-memory rank",
+        "enclosure",
+        _ALL,
+        "when memory is used up, the kernel kills runs before all others",
+        "while /proc can be written to; the setting is inherited",
+        ("pid namespace",),
     ),
     Step(
         "memory dumps",
@@ -115,11 +133,26 @@ STEPS: Final = (
         ("pid namespace",),
     ),
     Step(
+        "out-of-memory rank in the fallback",
+        "surrender",
+        _ALL,
+        "when memory is used up, the kernel kills runs before all others",
+        "as root before the uid goes: then nobody but root can take it back",
+        ("fallback",),
+    ),
+    Step(
         "limits",
         "surrender",
         _ALL,
         "processes, core dumps, descriptors, locked memory, queues",
         "first: what is lowered can only be raised again by the privileges that go next",
+    ),
+    Step(
+        "scheduling",
+        "surrender",
+        _CONFINED,
+        "the CPU is the run's when nobody else wants it (SCHED_IDLE); sleeps are up to 1 ms longer",
+        "however many of its processes wake up however often, its keepers run before them",
     ),
     Step(
         "uid",

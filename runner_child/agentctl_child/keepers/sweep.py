@@ -11,6 +11,7 @@ Also a program, for a subreaper whose spawner and warden were both killed:
 ROOT_PID but those named (with theirs) and itself, and prints the survivors as JSON.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -156,11 +157,19 @@ def sweep(
     """
     end = time.monotonic() + patience_s
     while True:
-        with _Held() as held:
-            for _ in range(_MOST_STOP_PASSES):
-                if not held.find(root, keep(), signal.SIGSTOP):
-                    break
-            held.kill()
+        try:
+            with _Held() as held:
+                for _ in range(_MOST_STOP_PASSES):
+                    if not held.find(root, keep(), signal.SIGSTOP):
+                        break
+                held.kill()
+        except OSError as error:
+            # No file can be opened, so nobody can be found: those that were take theirs with them.
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or time.monotonic() >= end:
+                raise
+            reap()
+            signal.sigtimedwait([signal.SIGCHLD], _WAIT_S)
+            continue
         reap()
         if is_empty is not None and is_empty():
             return ()

@@ -10,7 +10,7 @@ import signal
 from agentctl_child.keepers.reaping import Reaper
 from agentctl_child.keepers.sweep import descendants, living, signal_all, sweep
 from agentctl_child.keepers.tree import Remains
-from agentctl_child.sandbox import pidfd, signals
+from agentctl_child.sandbox import pidfd, scheduling, signals
 from agentctl_child.sandbox.cgroup import kill_cgroup
 from agentctl_protocol.spawning import FromInit, InitReady, ProcessIdentity
 from agentctl_protocol.vocabulary import Containment
@@ -54,6 +54,10 @@ class SweptTree:
     def ended(self) -> bool:
         """Whether the agent is dead: whatever it has left behind is to be killed."""
         return self._reaper.end is not None
+
+    def lighten(self) -> bool:
+        """The agent has a session of its own."""
+        return scheduling.lighten_session(self.root.pid, os.getpid())
 
     def terminate(self) -> None:
         """A stopped process answers only after the SIGCONT."""

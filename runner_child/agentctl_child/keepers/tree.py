@@ -45,6 +45,9 @@ class Tree(Protocol):
     def ended(self) -> bool:
         """Whether the run is over: all that is left in the tree is to be killed."""
 
+    def lighten(self) -> bool:
+        """Make the session of the agent lighter (`scheduling`); False: to be tried again."""
+
     def terminate(self) -> None:
         """SIGTERM, then SIGCONT, to every process."""
 

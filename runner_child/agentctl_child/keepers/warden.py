@@ -8,6 +8,7 @@ three orders first.
 """
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -25,9 +26,11 @@ from agentctl_child.keepers.death_chain import DeathChain, poll_ms
 from agentctl_child.keepers.failpoints import reach
 from agentctl_child.keepers.fork_run import DEADLINE_SLACK_S, ForkedRun, Keepers, fork_run
 from agentctl_child.keepers.launch_request import BadLaunchError, Descriptors, read_launch
+from agentctl_child.keepers.layers import SCHEDULED_BELOW
+from agentctl_child.keepers.packet_pipe import PacketReader
 from agentctl_child.keepers.refusal import CannotStartError, refused_by_system
 from agentctl_child.keepers.tree import Remains, Tree
-from agentctl_child.sandbox import pidfd, signals
+from agentctl_child.sandbox import pidfd, scheduling, signals
 from agentctl_protocol.spawning import (
     AgentExited,
     Contained,
@@ -46,25 +49,37 @@ from agentctl_protocol.spawning import (
 )
 
 _PACKET_BYTES: Final = 65_536
+#: The kernel lets ordinary users write once in 100 ms; others start runs, too.
+_LIGHTEN_AGAIN_S: Final = 0.11
+_LIGHTEN_WITHIN_S: Final = 30.0
 
 _decode_order = msgspec.msgpack.Decoder(Order).decode
 _decode_report = msgspec.msgpack.Decoder(Running | Refused).decode
 
 
-def run_warden(given: Descriptors, run: str, keepers: Keepers, chain: DeathChain) -> NoReturn:
-    """Be the warden of a run.  Called right after the fork.  Never returns, never raises."""
+def run_warden(
+    given: Descriptors, run: str, keepers: Keepers, chain: DeathChain, process_share: int
+) -> NoReturn:
+    """Be the warden of a run.  Called right after the fork.  Never returns, never raises.
+
+    ``process_share``: as in `fork_run`.
+    """
     status = socket.socket(fileno=given.status)
     try:
         reach("warden:forked")
-        chain.arm(signal=False)
+        chain.arm(signal.SIGCONT)
         # An own session: a Ctrl-Z at the supervisor's terminal must not stop the timer.
         os.setsid()
+        scheduling.hasten()
         process_title.set_title("agentctl-warden", f"agentctl warden {run}")
         own_pidfd = pidfd.open_own()
         launch = _read(given)
-        forked = fork_run(launch, given, keepers, own_pidfd)
+        forked = fork_run(launch, given, keepers, own_pidfd=own_pidfd, process_share=process_share)
         reach("warden:cloned")
-        last = _Warden(forked, status, chain, own_pidfd).run()
+        warden = _Warden(forked, status, chain, own_pidfd)
+        last = warden.run()
+        if isinstance(last, Exited) and (last.orphaned or chain.broken):
+            _leave(launch.exit_file, last)
     except CannotStartError as error:
         last = error.packet()
     except OSError as error:
@@ -91,6 +106,19 @@ def _say(status: socket.socket, packet: Status) -> None:
     # A supervisor that is gone cannot be told.
     with contextlib.suppress(OSError):
         status.send(pack(packet), socket.MSG_DONTWAIT)
+
+
+def _leave(path: bytes, last: Exited) -> None:
+    """Write our last word for whoever looks at the run next: nobody hears it."""
+    if not path:
+        return
+    # Whole or not at all; and a directory that was removed meanwhile is nobody's loss.
+    with contextlib.suppress(OSError):
+        temporary = path + b".new"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(temporary, flags, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(last))
+        os.rename(temporary, path)
 
 
 def _close(status: socket.socket) -> None:
@@ -132,11 +160,12 @@ class _Warden:
         self.chain = chain
         self.own_pidfd = own_pidfd
         self.orders = signals.open_signalfd([signal.SIGUSR1, signal.SIGUSR2])
-        self.report: socket.socket | None = forked.report
+        self.report: PacketReader | None = forked.report
         self.running: Running | None = None
         self.refused: Refused | None = None
         self.agent_end = AgentExited()
-        self.killed = self.deadline = False
+        self.killed = self.deadline = self.orphaned = False
+        self._lighten_until: float | None = None
 
     def run(self) -> Exited | Refused:
         """Watch over the tree until it is over; return the last word."""
@@ -146,6 +175,7 @@ class _Warden:
             self._hear_report()
             if self.tree.ended:
                 break
+            self._lighten()
             for order in self._read_orders(ready):
                 self._execute(order)
         return self._conclude()
@@ -156,7 +186,11 @@ class _Warden:
             poll.register(descriptor, select.POLLIN)
         if self.report is not None:
             poll.register(self.report.fileno(), select.POLLIN)
-        return {descriptor for descriptor, _ in poll.poll(self.timer.left_ms)}
+        left_ms = self.timer.left_ms
+        if self._lighten_until is not None:
+            again_ms = _LIGHTEN_AGAIN_S * 1000
+            left_ms = again_ms if left_ms is None else min(left_ms, again_ms)
+        return {descriptor for descriptor, _ in poll.poll(left_ms)}
 
     # --- what the run says ------------------------------------------------
 
@@ -170,7 +204,7 @@ class _Warden:
                 self._announce(packet.namespace or None)
             case Refused():
                 # One that comes after it is init's own failure: the agent had begun.  Not asked of
-                # the report socket: init's end closes that, maybe before its word is read.
+                # the report pipe: init's end closes that, maybe before its word is read.
                 if self.running is None:
                     self.refused = packet
             case AgentExited():
@@ -185,35 +219,44 @@ class _Warden:
             containment=self.tree.containment,
             namespace=namespace,
         )
-        with contextlib.suppress(OSError):
+        try:
             socket.send_fds(
                 self.status,
                 [pack(packet)],
                 [self.own_pidfd, self.tree.root_pidfd],
                 socket.MSG_DONTWAIT,
             )
+        except OSError as error:
+            if error.errno == errno.ETOOMANYREFS:
+                # Nobody but us could end it: it must not begin.
+                what = "the run's keepers cannot be handed over"
+                self.refused = refused_by_system(what, error).packet()
+                self.killed = True
+            # Otherwise the supervisor is gone, and cannot be told.
         reach("warden:contained")
 
     def _hear_report(self) -> None:
-        while self.report is not None:
-            try:
-                data = self.report.recv(_PACKET_BYTES, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
-            except ConnectionError:
-                data = b""
-            if data:
-                match _decode_report(data):
+        while self.report is not None and (packets := self.report.read()) != []:
+            for packet in packets or ():
+                match _decode_report(packet):
                     case Refused() as refused:
                         self.refused = refused
                     case running:
                         self.running = running
+            if packets is not None:
                 continue
             self.report.close()
             self.report = None
             # Only now: exec has closed the agent's end, so it has succeeded.
             if self.running is not None and self.refused is None:
                 _say(self.status, self.running)
+                if SCHEDULED_BELOW in self.running.layers:
+                    self._lighten_until = time.monotonic() + _LIGHTEN_WITHIN_S
+
+    def _lighten(self) -> None:
+        until = self._lighten_until
+        if until is not None and (self.tree.lighten() or time.monotonic() >= until):
+            self._lighten_until = None
 
     # --- what it is asked for -------------------------------------------
 
@@ -222,6 +265,7 @@ class _Warden:
             self.deadline = True
             yield Kill()
         if ready.intersection(self.chain):
+            self.orphaned = True
             yield Kill()
         if self.orders in ready:
             came = signals.read_signalfd(self.orders)
@@ -234,7 +278,8 @@ class _Warden:
                 data = self.status.recv(_PACKET_BYTES)
             except ConnectionError:
                 data = b""
-            # The supervisor closed its end: it wants no more of this run.
+            # The supervisor closed its end: it is gone, or wants no more of this run.
+            self.orphaned = self.orphaned or not data
             yield _decode_order(data) if data else Kill()
 
     def _execute(self, order: Order) -> None:
@@ -273,4 +318,5 @@ class _Warden:
             deadline=self.deadline or (unexplained and self.timer.has_fired),
             survivors=remains.survivors,
             blocked_by=remains.blocked_by,
+            orphaned=self.orphaned,
         )

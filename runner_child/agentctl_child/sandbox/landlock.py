@@ -16,7 +16,7 @@ import functools
 import os
 import stat
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from agentctl_child.sandbox import beneath, landlock_rights, syscalls
@@ -57,9 +57,10 @@ def covers(right: str) -> bool:
 
 def restrict(
     readable: Iterable[bytes] | None,
-    writable: Iterable[bytes],
+    writable: Sequence[bytes],
     *,
     network: Network,
+    own: Iterable[bytes] = (),
     devices: Iterable[bytes] = (),
     optional: Collection[bytes] = (),
 ) -> tuple[str, ...]:
@@ -68,7 +69,8 @@ def restrict(
     ``readable``: read, list, execute.  None leaves reading, and truncation, to the mounts of
     a private root that holds nothing else: checking them costs every open(2) a walk up to
     the root, a quarter of a microsecond.  ``writable``: also all kinds of writing, but no new
-    device nodes.  ``devices``: read, write, ioctl; device nodes, or a directory of them.
+    device nodes and FIFOs.  ``own``: FIFOs, too.  ``devices``: read, write, ioctl; device nodes,
+    or a directory of them.
     Paths are absolute, and no symbolic link lies on them; those in ``optional`` may be missing.
     ``network``: NONE forbids TCP; where an empty network namespace is the wall, say HOST.
 
@@ -88,7 +90,10 @@ def restrict(
         for paths, rights in (
             (readable or (), given.readable),
             (writable, given.writable),
+            (own, given.own),
             (devices, given.devices),
+            # One that is given by its own path is there to be used.
+            (filter(_is_socket, writable) if given.sockets else (), given.sockets),
         ):
             for path in paths:
                 _allow(ruleset, path, rights & handled.files, may_be_missing=path in optional)
@@ -169,6 +174,13 @@ def _create(handled: Handled, version: int) -> int:
 
 def _enter(ruleset: int) -> None:
     syscalls.syscall("landlock_restrict_self", syscalls.LANDLOCK_RESTRICT_SELF, ruleset, 0)
+
+
+def _is_socket(path: bytes) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _allow(ruleset: int, path: bytes, rights: int, *, may_be_missing: bool) -> None:

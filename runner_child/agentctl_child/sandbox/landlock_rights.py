@@ -49,14 +49,17 @@ _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL: Final = 3
 
 _READABLE: Final = ("execute", "read_file", "read_dir")
 #: Not make_char and make_block: a device node reaches the device behind the file system.
+#: Not make_fifo: whoever opens one waits, as git does for ``.git/index``.
 #: Not ioctl_dev, and not resolve_unix: what a stranger has put there stays a stranger's.
 _WRITABLE: Final = (
     *_READABLE,
     *("write_file", "truncate", "remove_dir", "remove_file", "refer"),
-    *("make_dir", "make_reg", "make_sock", "make_fifo", "make_sym"),
+    *("make_dir", "make_reg", "make_sock", "make_sym"),
 )
+_OWN: Final = (*_WRITABLE, "make_fifo")
 #: Truncation too: each descriptor is given or denied it when it is opened, however that is.
 _OF_READING: Final = (*_READABLE, "truncate")
+_SOCKETS: Final = ("resolve_unix",)
 _DEVICES: Final = ("read_file", "read_dir", "write_file", "truncate", "ioctl_dev")
 
 
@@ -73,7 +76,9 @@ class Grants(NamedTuple):
 
     readable: int
     writable: int
+    own: int
     devices: int
+    sockets: int
 
 
 def handled(abi: int, network: Network, *, reading: bool = True) -> Handled:
@@ -90,8 +95,9 @@ def handled(abi: int, network: Network, *, reading: bool = True) -> Handled:
 
 
 def grants(abi: int) -> Grants:
-    """What a readable, a writable and a device's path is given."""
-    return Grants(_mask(_READABLE, abi), _mask(_WRITABLE, abi), _mask(_DEVICES, abi))
+    """What a readable, a writable, the run's own, a device's and a socket's path is given."""
+    lists = (_READABLE, _WRITABLE, _OWN, _DEVICES, _SOCKETS)
+    return Grants(*(_mask(names, abi) for names in lists))
 
 
 def of_files(mask: int) -> int:

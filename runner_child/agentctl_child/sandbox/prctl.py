@@ -1,7 +1,9 @@
 """What a process may ask of the kernel about itself alone: prctl(2)."""
 
+import contextlib
 import ctypes
 import signal
+from collections.abc import Iterator
 from typing import Final
 
 from agentctl_child.sandbox import syscalls
@@ -9,13 +11,14 @@ from agentctl_child.sandbox import syscalls
 _SET_PDEATHSIG: Final = 1
 _SET_DUMPABLE: Final = 4
 _SET_NAME: Final = 15
+_SET_TIMERSLACK: Final = 29
 _SET_CHILD_SUBREAPER: Final = 36
 _GET_CHILD_SUBREAPER: Final = 37
 _SET_NO_NEW_PRIVS: Final = 38
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """The kernel sends ``number`` (0: nothing) when the *thread* that forked us ends.
+def signal_at_parents_death(number: int = signal.SIGKILL) -> None:
+    """Have the kernel send ``number`` when the *thread* that forked us ends.
 
     Cleared by setresuid and setresgid; the signal is permission-checked, so a
     parent of another uid must be root's.  It is only the fastest of the triggers.
@@ -29,6 +32,19 @@ def set_dumpable(dumpable: bool) -> None:
     Inherited over fork.  Also decides whether our files in /proc belong to us or to root.
     """
     syscalls.prctl("PR_SET_DUMPABLE", _SET_DUMPABLE, int(dumpable))
+
+
+@contextlib.contextmanager
+def owning_proc_files() -> Iterator[None]:
+    """Be dumpable meanwhile, without which our files in /proc/self belong to root, proc_pid(5).
+
+    For a process that holds nothing yet that another one of its uid could want.
+    """
+    set_dumpable(True)
+    try:
+        yield
+    finally:
+        set_dumpable(False)
 
 
 def become_subreaper() -> None:
@@ -46,6 +62,11 @@ def is_subreaper() -> bool:
 def forbid_new_privileges() -> None:
     """No exec below us ever gains a privilege; also what lets us install a seccomp filter."""
     syscalls.prctl("PR_SET_NO_NEW_PRIVS", _SET_NO_NEW_PRIVS, 1)
+
+
+def set_timer_slack(nanoseconds: int) -> None:
+    """How much later than asked for this process may be woken up; inherited over fork and exec."""
+    syscalls.prctl("PR_SET_TIMERSLACK", _SET_TIMERSLACK, nanoseconds)
 
 
 def set_name(name: bytes) -> None:

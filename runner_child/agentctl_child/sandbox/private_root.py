@@ -18,6 +18,7 @@ from agentctl_child.sandbox.mountinfo import mounts
 from agentctl_child.sandbox.mountpoints import Land, Mountpoints
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
 
+_GONE: Final = (FileNotFoundError, NotADirectoryError)
 #: By which `layers` knows it again in /proc/self/mountinfo.
 SOURCE: Final = b"agentctl"
 SHARED_MEMORY: Final = b"/dev/shm"
@@ -47,13 +48,16 @@ _MASKED_IN_PROC: Final = (
 class UnfitPartError(Exception):
     """A part of the view cannot be had as it was asked for.
 
-    The text is what is to be said of ``path``.
+    The text is what is to be said of ``path``; ``cause``: what the kernel said, if it was that.
     """
 
-    def __init__(self, path: bytes, problem: str, hint: str = "") -> None:
+    def __init__(
+        self, path: bytes, problem: str, hint: str = "", cause: OSError | None = None
+    ) -> None:
         super().__init__(problem)
         self.path = path
         self.hint = hint
+        self.cause = cause
 
 
 @dataclass
@@ -212,7 +216,8 @@ class PrivateRoot:
                 case Scratch():
                     self._scratch(part)
                 case Cover():
-                    self._cover(part)
+                    with contextlib.suppress(*(_GONE if part.optional else ())):
+                        self._cover(part)
                 case Text():
                     self._text(part)
                 case Link():
@@ -397,4 +402,5 @@ def _unfit(part: Part, error: OSError) -> UnfitPartError:
         part.path,
         f"cannot be made visible to the run: {error.strerror}",
         hints.get(error.errno or 0, ""),
+        error,
     )

@@ -1,19 +1,21 @@
 """What the kernel lets each process of a run have: getrlimit(2)."""
 
-import os
 import resource
 from typing import Final
 
-from agentctl_child.sandbox import syscalls
+from agentctl_child.sandbox import syscalls, task_table
 
 #: Bombs of up to this size are swept in under a second; with 2,000 there was no end in sight.
 PROCESSES_PER_RUN: Final = 256
 #: The same where a pid namespace ends any bomb at once.
 PROCESSES_IN_A_NAMESPACE: Final = 4096
 NO_DUMP: Final = 1
+#: With fewer, neither init nor an agent's channel could be.
+FEWEST_PROCESSES: Final = 8
+_DESCRIPTORS: Final = 65_536
+_FEWEST_DESCRIPTORS: Final = 256
 #: Most that a process may raise itself to; lower limits of the caller's stay.
 _CEILINGS: Final = {
-    resource.RLIMIT_NOFILE: 65_536,
     resource.RLIMIT_MEMLOCK: 8 << 20,  # the kernel's own default since Linux 5.16
     resource.RLIMIT_MSGQUEUE: 819_200,  # its default
     resource.RLIMIT_SIGPENDING: 4096,
@@ -37,6 +39,34 @@ def bound_everything() -> None:
         _set(kind, hard if soft == resource.RLIM_INFINITY else min(soft, hard), hard)
 
 
+def raise_own_descriptors() -> None:
+    """Let this process open, and send, as many descriptors as it may raise itself to."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _set(resource.RLIMIT_NOFILE, hard, hard)
+
+
+def bound_descriptors(soft: int | None, *, processes: int | None = None) -> None:
+    """Let each process of a run have fewer descriptors than its keepers.
+
+    Not only for their number: whoever sends a descriptor is refused (ETOOMANYREFS) once more
+    than its own RLIMIT_NOFILE of the same user's are on their way (unix(7)).  A run that has
+    sent all that it can leaves its keepers and their supervisor the rest, a quarter.
+
+    ``soft``: as the caller has it, which need not be what its keepers were raised to.
+    ``processes``: so many of them may not take half of the machine's together (fs.file-max),
+    where keepers need files of their own to end a run.
+    """
+    own_soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = _DESCRIPTORS
+    hard = min(hard - hard // 4, _DESCRIPTORS)
+    if processes is not None:
+        with open("/proc/sys/fs/file-max", encoding="ascii") as file:
+            hard = min(hard, max(int(file.read()) // 2 // processes, _FEWEST_DESCRIPTORS))
+    wanted = own_soft if soft is None else soft
+    _set(resource.RLIMIT_NOFILE, min(hard if wanted < 0 else wanted, hard), hard)
+
+
 def core_limit() -> int:
     """How large a core dump may be."""
     return resource.getrlimit(resource.RLIMIT_CORE)[0]
@@ -45,6 +75,21 @@ def core_limit() -> int:
 def _set(kind: int, soft: int, hard: int) -> None:
     if resource.getrlimit(kind) != (soft, hard):
         syscalls.call("setrlimit", resource.setrlimit, kind, (soft, hard))
+
+
+def process_share(bound: task_table.Bound | None, promised: int | None) -> int:
+    """How many tasks one more run may have.  Pure.
+
+    ``bound`` is the limit on all tasks of which the least is left.  ``promised`` is what the
+    runs before may still take of it: of the rest each gets at most the half, until there are
+    so many that each is given a few.  None: the kernel bounds all of them together.
+    """
+    if bound is None:
+        return PROCESSES_IN_A_NAMESPACE
+    share = max(bound.for_runs, 0)
+    if promised is not None:
+        share = max((share - promised) // 2, min(share, PROCESSES_PER_RUN))
+    return min(share, PROCESSES_IN_A_NAMESPACE)
 
 
 def limit_processes(limit: int) -> None:
@@ -59,25 +104,3 @@ def process_limit() -> int | None:
     """The limit in force; None if there is none."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     return None if soft == resource.RLIM_INFINITY else soft
-
-
-def tasks_of(uid: int) -> int:
-    """How many tasks a uid has now: RLIMIT_NPROC counts threads, on the whole machine."""
-    count = 0
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/status", "rb") as file:
-                status = file.read()
-        except OSError:
-            continue
-        owner, threads = _field(status, b"\nUid:\t"), _field(status, b"\nThreads:\t")
-        if owner == uid:
-            count += threads or 1
-    return count
-
-
-def _field(status: bytes, name: bytes) -> int | None:
-    _, found, rest = status.partition(name)
-    return int(rest.split(None, 1)[0]) if found else None

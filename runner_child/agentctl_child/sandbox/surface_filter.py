@@ -32,6 +32,7 @@ _IPPROTO: Final = (0, 6, 17)  # the type's own, TCP, UDP
 _NETLINK_ROUTE: Final = 0
 _MSG_FASTOPEN: Final = 0x2000_0000
 
+_PR_SET_TIMERSLACK: Final = 29
 _CLONE_NEWTIME: Final = 0x80  # in clone(2) these bits are the exit signal
 #: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _CLONE_NEW: Final = 0x0002_0000 | 0x0200_0000 | 0x7C00_0000
@@ -48,6 +49,8 @@ _SUBVOLUMES: Final = (0x9400, 0xBC00)  # btrfs, bcachefs
 #: FICLONE, FICLONERANGE, FIDEDUPERANGE: btrfs's by their number only, and they need a
 #: descriptor for writing.
 _CLONES: Final = (0x4004_9409, 0x4020_940D, 0xC018_9436)
+#: F_SETLEASE, F_SETDELEG (Linux 6.19), F_NOTIFY.
+_HOLDS_ON_FILES: Final = (1024, 1040, 1026)
 _O_ACCMODE_AND_TRUNC: Final = 0o3 | 0o1000
 _O_RDONLY_AND_TRUNC: Final = 0o1000
 
@@ -138,7 +141,12 @@ _ATTACK_SURFACE: Final = (
     *_refuse(errno.EPERM, "takes descriptors out of other processes", "pidfd_getfd"),
     *_refuse(errno.EPERM, "advice for other processes' memory", "process_madvise"),
     *_refuse(errno.EPERM, "moves other processes' memory", "migrate_pages", "move_pages"),
-    *_refuse(errno.EPERM, "watches whole file systems", "fanotify_init"),
+    *_refuse(
+        errno.EPERM,
+        "watches whole file systems, and may hold up who opens a file",
+        "fanotify_init",
+        "fanotify_mark",
+    ),
     *_refuse(errno.EPERM, "opens files without a path", "open_by_handle_at"),
     # As a file system without handles: what systemd's and others' code has a fallback for.
     *_refuse(errno.EOPNOTSUPP, "names files without a path", "name_to_handle_at"),
@@ -169,6 +177,19 @@ _ATTACK_SURFACE: Final = (
         "TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS",
         (Condition(1, _TERMINAL),),
     ),
+)
+#: Whoever may read a file can take a lease on it if it is of the same uid, and then each open(2)
+#: of the others waits, 45 s where they are not answered (/proc/sys/fs/lease-break-time).
+#: EINVAL, as file systems without leases say and kernels without dnotify: file servers, which
+#: alone use the former, go on without; inotify has taken the place of the latter.  F_GETLEASE
+#: and F_SETLK are left, and so are F_SETOWN and F_SETSIG: they reach processes that could be
+#: signalled anyway, and `keeper_filter` forbids them where keepers are in sight.
+_HOLDS: Final = Rule(
+    "fcntl",
+    errno.EINVAL,
+    "keeps others from opening a file, or watches directories for them",
+    "F_SETLEASE, F_SETDELEG, F_NOTIFY",
+    (Condition(1, _HOLDS_ON_FILES),),
 )
 #: Pid 1 is the run's init, or the machine's.  It survives these, being of one uid with the run,
 #: but then it ends without a word of how the agent did, or is in no hurry to.
@@ -204,6 +225,14 @@ _INIT: Final = (
             ),
         )
     ),
+)
+#: As many small sleepers wake up together, so that they do not starve their keepers.
+_TIMER_SLACK: Final = Rule(
+    "prctl",
+    errno.EPERM,
+    "many that wake up often, and each alone, starve everybody else",
+    "PR_SET_TIMERSLACK",
+    (Condition(0, (_PR_SET_TIMERSLACK,)),),
 )
 #: What a run makes in its workspace belongs to the caller on the host, who may be root; nosuid
 #: on the run's own mount says nothing there.  That open(2) can set the bits, too, is harmless:
@@ -414,8 +443,8 @@ def rules(
     ``user_namespaces``: new namespaces may be made, and entered.
     ``truncation``: False where `landlock.restrict` does not cover truncate(2) (ABI < 3).
     """
-    rows = [*_CLONE3, *_MOUNTS, *_MACHINE, *_ATTACK_SURFACE, *_INIT, *_SETUID_FILES]
-    rows += [_PAIRS, _FAMILIES]
+    rows = [*_CLONE3, *_MOUNTS, *_MACHINE, *_ATTACK_SURFACE, *_INIT, _TIMER_SLACK, *_SETUID_FILES]
+    rows += [_HOLDS, _PAIRS, _FAMILIES]
     if not user_namespaces:
         rows += _NAMESPACES
     if not unix_sockets:

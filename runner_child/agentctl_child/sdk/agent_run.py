@@ -198,7 +198,7 @@ class Run:
             plain = os.fspath(path)
         except TypeError:
             raise ValueError(f"path is a path, not {type(path).__name__}") from None
-        text = outgoing.label(plain, "path", empty=False, longest=outgoing.MAX_NOTE)
+        text = outgoing.path(plain)
         note = outgoing.shortened(note, "note", outgoing.MAX_NOTE)
         self._supervision.emit(Artifact(path=text, note=note), outgoing.weight_of(text, note))
 

@@ -16,9 +16,9 @@ from agentctl_protocol.spawning import CHANNEL_FD_VARIABLE
 
 _TEMPLATE: Final = """\
 import os, sys
-fd = int(os.environ[{variable!r}])
+reads, writes = map(int, os.environ[{variable!r}].split(","))
 def refuse(frames):
-    os.write(fd, frames)
+    os.write(writes, frames)
     os._exit(1)
 if sys.version_info < (3, 11):
     refuse({too_old!r})
@@ -26,15 +26,22 @@ try:
     import msgspec
 except ImportError:
     refuse({no_msgspec!r})
+except Exception:
+    sys.excepthook(*sys.exc_info())
+    refuse({broken!r})
 try:
     from agentctl_child.agent import main
-except ImportError:
+except Exception:
     # In front only while we import: these folders may hold another interpreter's packages.
     own = sys.path[:]
     sys.path[:0] = {roots!r}
-    from agentctl_child.agent import main
+    try:
+        from agentctl_child.agent import main
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        refuse({broken!r})
     sys.path[:] = own
-main(fd)
+main((reads, writes))
 """
 
 
@@ -53,6 +60,9 @@ BOOTSTRAP: Final = _TEMPLATE.format(
     too_old=_refusal("this interpreter is older than Python 3.11"),
     no_msgspec=_refusal(
         "this interpreter has no msgspec; install agentctl-child in its environment"
+    ),
+    broken=_refusal(
+        "this interpreter cannot import what agentctl needs in it: its stderr says why"
     ),
     roots=[_root_of(agentctl_child.__file__), _root_of(agentctl_protocol.__file__)],
 )

@@ -1,4 +1,4 @@
-"""The agent's end of the channel: a socket, a thread that reads, and one that flushes.
+"""The agent's end of the channel: two pipes, a thread that reads, and one that flushes.
 
 * **The reader never sends and never runs the agent's code**, so nothing can keep a
   cancel, a verdict or the end of the channel from being noticed.
@@ -14,15 +14,17 @@ do not wait for ours.
 """
 
 import _thread
+import contextlib
+import errno
+import fcntl
 import itertools
 import os
 import queue
 import signal
-import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, NoReturn, cast
 
 from agentctl_child.sdk.cancellation import Interruption
 from agentctl_child.sdk.inputs import InputQueue
@@ -61,6 +63,7 @@ CALLBACKS_S: Final = 0.1
 #: An event that follows the last send by more than this is not kept for a batch.
 RARE_S: Final = 0.001
 _RECEIVE: Final = 1 << 16
+_FIRST_NUMBER: Final = 200
 
 
 class PendingAsk:
@@ -77,11 +80,9 @@ class PendingAsk:
 class Connection:
     """The agent's end of the channel, from hello to bye.  Safe to use from any thread."""
 
-    def __init__(self, channel_fd: int, interruption: Interruption) -> None:
-        """Take over *channel_fd*, a connected stream socket."""
-        os.set_inheritable(channel_fd, False)
-        self._socket = socket.socket(fileno=channel_fd)
-        self._socket.setblocking(True)
+    def __init__(self, channel: tuple[int, int], interruption: Interruption) -> None:
+        """Take over *channel*: a pipe to read from, and one to write to."""
+        self._reads, self._writes = map(_moved_up, channel)
         self.limits = Limits()
         self.inputs = InputQueue(interruption)
         #: Brings a cancel to the agent's code; a mode puts its own in place.
@@ -188,7 +189,7 @@ class Connection:
             if error.errno is None:
                 raise  # not the kernel's word: a TimeoutError that a signal handler raised
             if not self._leaving:
-                os._exit(EXIT_UNSUPERVISED)
+                _end_unsupervised(error)
             self._unsent = b""
 
     def _send_unsent(self) -> None:
@@ -199,7 +200,7 @@ class Connection:
                 # is a time-out).  How much was sent must not be lost with that, or the next
                 # frame would begin in the middle of this one: no bytecode, and so no
                 # handler, comes between the send and the note of its count.
-                sent.extend(map(self._socket.send, (self._unsent,)))
+                sent.extend(map(os.write, (self._writes,), (self._unsent,)))
             finally:
                 self._unsent = self._unsent[sum(sent) :]
 
@@ -286,14 +287,17 @@ class Connection:
             buffer = bytearray(_RECEIVE)
             view = memoryview(buffer)
             is_started = False
-            while size := self._socket.recv_into(buffer):
+            while size := os.readv(self._reads, (buffer,)):
                 for message, _ in self._incoming.receive(bytes(view[:size])):
                     self._hear(message)
                 # Only after all that came with it: a cancel in the same breath counts.
                 if self._start is not None and not is_started:
                     is_started = True
                     self._started.wake()
-        except (OSError, PeerProtocolError):
+        except OSError as error:
+            if not self._leaving:
+                _end_unsupervised(error)
+        except PeerProtocolError:
             pass
         finally:
             if not self._leaving:
@@ -354,11 +358,26 @@ class Connection:
     # --- a fork of the agent ----------------------------------------------
 
     def let_go(self) -> None:
-        """In a forked child of the agent: give the descriptor up, say nothing ever again."""
+        """In a forked child of the agent: give the descriptors up, say nothing ever again."""
         self._leaving = True
         # A thread that is not here may have held it.
         self._send_lock = _thread.allocate_lock()
-        self._socket.close()
+        for descriptor in (self._reads, self._writes):
+            with contextlib.suppress(OSError):  # closed by the agent
+                os.close(descriptor)
+
+
+def _moved_up(descriptor: int) -> int:
+    """*descriptor* under a number that nothing else gets soon, blocking and close-on-exec.
+
+    An agent that closes all from 3 on, as daemons do, closes the channel; the next file that
+    it opens must not be taken for it.
+    """
+    first = min(_FIRST_NUMBER, os.sysconf("SC_OPEN_MAX") // 2)
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, first)
+    os.close(descriptor)
+    os.set_blocking(moved, True)
+    return moved
 
 
 def _start_thread(function: Callable[[], None]) -> None:
@@ -369,3 +388,16 @@ def _start_thread(function: Callable[[], None]) -> None:
         _thread.start_new_thread(function, ())
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_unsupervised(error: OSError) -> NoReturn:
+    """End the process: it must not go on where nobody can stop it."""
+    if error.errno == errno.EBADF:
+        # By os.closerange(3, ...), as daemons do it.  Not sys.stderr: its lock may be held.
+        with contextlib.suppress(OSError):
+            os.write(
+                2,
+                b"agentctl: the agent's own code closed the channel to its supervisor (descriptors"
+                b" 3 and 4), so that no value can be returned and the run ends\n",
+            )
+    os._exit(EXIT_UNSUPERVISED)

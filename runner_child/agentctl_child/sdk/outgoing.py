@@ -11,6 +11,7 @@ import msgspec
 
 from agentctl_protocol.errors import LocalProtocolError
 from agentctl_protocol.framing import MAX_FRAME
+from agentctl_protocol.os_names import to_text
 from agentctl_protocol.values import MAX_NESTING, pack_value
 
 #: Bytes of a message besides its long text or value: names, notes, an error's text.
@@ -74,6 +75,20 @@ def label(text: object, what: str, *, empty: bool = True, longest: int = MAX_LAB
     if not cleaned and not empty:
         raise ValueError(f"{what} is empty")
     return cleaned
+
+
+def path(given: object) -> str:
+    """The name of a file, in its text form (`os_names`).
+
+    Raises:
+        ValueError: it is not a string, stands for no name, is empty or too long.
+    """
+    if isinstance(given, str):
+        try:
+            given = to_text(given)
+        except UnicodeEncodeError:
+            raise ValueError(f"path is no path: {given[:80]!r}") from None
+    return label(given, "path", empty=False, longest=MAX_NOTE)
 
 
 def shortened(text: object, what: str, longest: int) -> str:

@@ -7,6 +7,7 @@ first use of `run`; everything else, forks of an agent included, is on its own.
 
 import _thread
 import atexit
+import fcntl
 import os
 import stat
 import sys
@@ -18,7 +19,7 @@ from agentctl_child.sdk.cancellation import CancelToken, Interruption, RunCancel
 from agentctl_child.sdk.connection import Connection
 from agentctl_child.sdk.outgoing import Limits
 from agentctl_protocol.messages import Event, Ready, Start
-from agentctl_protocol.spawning import CHANNEL_FD_VARIABLE
+from agentctl_protocol.spawning import CHANNEL_FD_VARIABLE, channel_descriptors
 from agentctl_protocol.values import open_value
 
 
@@ -79,15 +80,15 @@ class Supervision:
         self._is_decided = True
 
     def _connect_program(self) -> None:
-        channel_fd = _inherited_channel()
-        if channel_fd is None:
+        channel = _inherited_channel()
+        if channel is None:
             self._is_decided = True
             return
-        # Programs started by this one have no use for the number.
+        # Programs started by this one have no use for the numbers.
         os.environ.pop(CHANNEL_FD_VARIABLE, None)
         with self.interruption.shield:
             self.interruption.install()
-            connection = Connection(channel_fd, self.interruption)
+            connection = Connection(channel, self.interruption)
             connection.greet()
             start = connection.wait_for_start()
             connection.say(Ready())
@@ -110,13 +111,24 @@ class Supervision:
             self.interruption.mark_delivered()
 
 
-def _inherited_channel() -> int | None:
+def _inherited_channel() -> tuple[int, int] | None:
     try:
-        number = int(os.environ[CHANNEL_FD_VARIABLE])
-        # A grandchild may have the variable but not the descriptor, or another one there.
-        return number if stat.S_ISSOCK(os.fstat(number).st_mode) else None
+        channel = reads, writes = channel_descriptors(os.environ[CHANNEL_FD_VARIABLE])
+        # A grandchild may have the variable but not the descriptors, or others there.
+        is_channel = (
+            _is_pipe(reads, os.O_RDONLY)
+            and _is_pipe(writes, os.O_WRONLY)
+            # Two pipes: the first one that a program makes often has these very numbers.
+            and not os.path.sameopenfile(reads, writes)
+        )
     except (KeyError, ValueError, OSError):
         return None
+    return channel if is_channel else None
+
+
+def _is_pipe(descriptor: int, access: int) -> bool:
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    return stat.S_ISFIFO(os.fstat(descriptor).st_mode) and flags & os.O_ACCMODE == access
 
 
 def _keep_quiet_about_cancellation() -> None:

@@ -39,16 +39,24 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], None] = lambd
         return _EXIT_PIPE
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last line of defence
         if _was_interrupted(error):
             return _EXIT_INTERRUPTED
         if os.environ.get("AGENTCTL_DEBUG"):
-            raise
+            _tell_traceback(error)
         if isinstance(error, OSError):
             _give_up_stdout()
         told = _translated(error)
         tell_error(told)
         return told.exit_code
+
+
+def _tell_traceback(error: Exception) -> None:
+    """Like the interpreter, but fit for a terminal: an error may quote what an agent said."""
+    import traceback
+
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        terminal.say(terminal.plain(line))
 
 
 def _was_interrupted(error: BaseException | None) -> bool:

@@ -14,7 +14,7 @@ def parser() -> Parser:
         "Let a run make a call that waits for approval (agentctl run --approve).",
         (
             "agentctl approve nightly",
-            "agentctl approve nightly c7",
+            "agentctl approve nightly 7",
             "agentctl approve --all nightly",
         ),
     )
@@ -22,4 +22,5 @@ def parser() -> Parser:
 
 def run(options: argparse.Namespace) -> int:
     """Executes the command."""
-    return give(options, "approve", Client.approve)
+    client = Client()
+    return give(options, "approve", client, client.approve)

@@ -107,9 +107,9 @@ def _add_call_options(parser: Parser) -> None:
     add("--tokens", metavar="N", help="tokens that it may use (default: no limit)")
     for option, metavar, text in (
         ("--calls-of", "NAME=N", "calls that it may make of one tool"),
-        ("--allow", "NAME", "tool calls that alone it may make: read_*, shell:ls *"),
-        ("--deny", "NAME", "tool calls that it may not make"),
-        ("--approve", "NAME", "tool calls that wait for agentctl approve or deny"),
+        ("--allow", "NAME", "calls that alone it may make: read_*, model:gpt-*, shell:ls *"),
+        ("--deny", "NAME", "calls that it may not make"),
+        ("--approve", "NAME", "calls that wait for agentctl approve or deny"),
     ):
         add(option, action="append", default=[], metavar=metavar, help=text)
     add("--stop-when", metavar="COND", help='end it when: max_messages(9) | text("DONE")')

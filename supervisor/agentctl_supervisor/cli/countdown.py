@@ -4,6 +4,7 @@ Several threads stop a run each.  Their lines come out whole, and the one below 
 about the run that has the longest to go.
 """
 
+import contextlib
 import threading
 import time
 from types import TracebackType
@@ -53,7 +54,9 @@ class Countdown:
         """Count down what *narrator* waits for, and name whom *onlooker* sees."""
         with self._lock:
             if self._screen is not None and not self._waits and not self._over.is_set():
-                threading.Thread(target=self._tick, daemon=True).start()
+                # Where no thread is to be had, nothing is counted down.
+                with contextlib.suppress(RuntimeError):
+                    threading.Thread(target=self._tick, daemon=True).start()
             self._waits[narrator] = onlooker
 
     def done(self, narrator: Narrator) -> None:

@@ -1,6 +1,7 @@
 """``agentctl deny``: refuse a call that waits for approval."""
 
 import argparse
+from functools import partial
 
 from agentctl_supervisor.cli.parser import Parser
 from agentctl_supervisor.cli.verdict import give, verdict_parser
@@ -14,7 +15,7 @@ def parser() -> Parser:
         "Refuse a call that waits for approval; the run goes on and is told why.",
         (
             "agentctl deny nightly",
-            "agentctl deny nightly c7 --reason 'not on a Friday'",
+            "agentctl deny nightly 7 --reason 'not on a Friday'",
             "agentctl deny --all nightly",
         ),
     )
@@ -24,8 +25,5 @@ def parser() -> Parser:
 
 def run(options: argparse.Namespace) -> int:
     """Executes the command."""
-
-    def deny(client: Client, ref: str, call: str) -> str:
-        return client.deny(ref, call, reason=options.reason)
-
-    return give(options, "deny", deny)
+    client = Client()
+    return give(options, "deny", client, partial(client.deny, reason=options.reason))

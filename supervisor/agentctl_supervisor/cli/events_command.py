@@ -19,14 +19,13 @@ from agentctl_supervisor.cli.terminal import plain, say
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.following import Following
+from agentctl_supervisor.json_text import json_line
 from agentctl_supervisor.signal_wakeup import remember_interrupts
 from agentctl_supervisor.store.log_places import place_of
 from agentctl_supervisor.store.log_reader import BEGINNING
 
 _GATHERED_BYTES: Final = 1 << 18
 _BY: Final = {By.SUPERVISOR: "supervisor", By.CHILD: "child"}
-
-_encode = msgspec.json.Encoder().encode
 
 
 def parser() -> Parser:
@@ -63,7 +62,10 @@ def run(options: argparse.Namespace) -> int:
         )
     since = 1 if options.since is None else _number(options.since)
     directory = Client().directory(options.runs[0])
-    start = place_of(directory.path, directory.id, since) if since > 1 else BEGINNING
+    start = BEGINNING
+    if since > 1:
+        with directory.while_there():
+            start = place_of(directory.path, directory.id, since)
     gathered = bytearray()
 
     def flush() -> None:
@@ -115,11 +117,7 @@ def _line(record: Record, seq: int, body: msgspec.Struct) -> bytes:
         "source": fields.pop("source", ""),
         "type": body.__struct_config__.tag,
     }
-    text = _encode(envelope | fields).decode()
-    if not text.isprintable():
-        # JSON lets through what a terminal obeys (C1 controls, bidirectional overrides).
-        text = "".join(char if char.isprintable() else _escaped(char) for char in text)
-    return text.encode() + b"\n"
+    return json_line(envelope | fields).encode() + b"\n"
 
 
 def _fields(body: msgspec.Struct) -> Iterator[tuple[str, Any]]:
@@ -135,13 +133,8 @@ def _fields(body: msgspec.Struct) -> Iterator[tuple[str, Any]]:
 
 
 def _output(body: Output) -> dict[str, Any]:
+    both = {"both": True} if body.both else {}
     try:
-        return {"stream": body.stream, "text": body.data.decode()}
+        return {"stream": body.stream, **both, "text": body.data.decode()}
     except UnicodeDecodeError:
-        return {"stream": body.stream, "base64": base64.b64encode(body.data).decode()}
-
-
-def _escaped(char: str) -> str:
-    import json
-
-    return json.dumps(char)[1:-1]
+        return {"stream": body.stream, **both, "base64": base64.b64encode(body.data).decode()}

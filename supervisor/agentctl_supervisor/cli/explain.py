@@ -14,6 +14,7 @@ from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 from agentctl_supervisor.cli.terminal import clip, line_width, out, out_json, plain
 from agentctl_supervisor.cli.wording import show_limit, show_size
 from agentctl_supervisor.launch import policy_of, settled
+from agentctl_supervisor.policy import sockets
 from agentctl_supervisor.policy.explanation import Explanation, Shown, explain
 from agentctl_supervisor.processes.own_uids import OwnUids
 from agentctl_supervisor.store.reconcile import Fold
@@ -28,6 +29,7 @@ _NETWORKS: Final = {
     Network.NONE: "none: a loopback of its own",
     Network.HOST: "host: all that you reach",
 }
+_LATER: Final = ", and sockets that services make in its directories while it runs"
 
 
 def run(spec: RunSpec, *, as_json: bool) -> int:
@@ -121,7 +123,9 @@ def _facts(it: Explanation) -> Iterator[tuple[str, str]]:
 
 
 def _confined(it: Explanation) -> Iterator[tuple[str, str]]:
-    yield "network", f"{_NETWORKS[it.network]} {_origin(it, 'net')}"
+    later = it.sandbox is Sandbox.STRICT and it.network is Network.NONE
+    network = _NETWORKS[it.network] + (_LATER if later else "")
+    yield "network", f"{network} {_origin(it, 'net')}"
     yield "user", "one of its own, called agent" if it.own_uid else "you, without privileges"
     origin = _origin(it, "workspace") if "workspace" in it.origins else ""
     fresh = f"(a fresh one: {os.getcwd()} is {it.workspace_why})" if it.workspace_private else ""
@@ -136,8 +140,11 @@ def _confined(it: Explanation) -> Iterator[tuple[str, str]]:
     by_why = sorted(it.readable, key=lambda shown: (shown.why != "the system", shown.why))
     for number, (why, among) in enumerate(groupby(by_why, lambda shown: shown.why)):
         yield "reads" if number == 0 else "", f"{why}: {_listed(list(among))}"
-    if it.covered:
-        yield "hidden", ", ".join(shown.path for shown in it.covered)
+    services = [shown.path for shown in it.covered if shown.why == sockets.WHY]
+    if services:
+        yield "no reach", f"sockets of services: {', '.join(services)}; --rw gives it one"
+    if hidden := [shown.path for shown in it.covered if shown.why != sockets.WHY]:
+        yield "hidden", ", ".join(hidden)
     if it.protected:
         yield "protected", ", ".join(shown.path for shown in it.protected)
     for shown in it.exposed:
@@ -151,6 +158,8 @@ def _confined(it: Explanation) -> Iterator[tuple[str, str]]:
         )
     yield "environment", f"yours: {' '.join(it.environment) or 'nothing'}"
     yield "", f"its own: {' '.join(it.environment_own)}"
+    for shown in it.unseen:
+        yield "NOT SEEN", f"{shown.path} ({shown.why}): --ro shows it to the run"
 
 
 def _listed(shown: Sequence[Shown]) -> str:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
 import trio
 
 from agentctl_protocol.messages import Ask
@@ -16,24 +15,34 @@ from agentctl_protocol.records import Waiting
 from agentctl_protocol.report import Actor, Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import NIL
-from agentctl_protocol.vocabulary import Reason, Result
+from agentctl_protocol.vocabulary import EXIT_OK, EXIT_OWN_FAILURE, Reason, Result
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.call_rules import text_of
-from agentctl_supervisor.cli import fresh_workspace, standard_io, terminal, workspace_words
+from agentctl_supervisor.cli import (
+    failure_hints,
+    fresh_workspace,
+    standard_io,
+    terminal,
+    waiting_calls,
+    workspace_words,
+)
 from agentctl_supervisor.cli.live_view import LiveView
 from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.stop_signals import STOP_SIGNALS, release
-from agentctl_supervisor.cli.wording import called, cut_short, decide_by, summary, wanted_network
+from agentctl_supervisor.cli.wording import called, cut_short, summary
 from agentctl_supervisor.errors import AgentctlError
+from agentctl_supervisor.json_text import json_line, json_page
+from agentctl_supervisor.readiness import check_epoll
 from agentctl_supervisor.run import Run
 from agentctl_supervisor.spawner_start import StartedSpawner
+from agentctl_supervisor.store.call_history import open_or_note
+from agentctl_supervisor.store.reconcile import MAX_WAITING_ARGS
+from agentctl_supervisor.worker_threads import run_sync, worker_threads
 
 _COLOURS: Final = {
     Result.SUCCEEDED: "green",
     Result.TERMINATED: "green",
     Result.STOPPED: "yellow",
 }
-_NETWORK_HINT: Final = "the run had no network; --net host gives it yours"
 _HIDE_WITHIN_S: Final = 0.1
 _LAST_WORDS_S: Final = 1.0
 """How long a reader may take that somebody does not want to wait for."""
@@ -46,23 +55,31 @@ def run(spec: RunSpec, spawner: StartedSpawner, *, quiet: bool, as_json: bool) -
     *as_json*: stdout gets the report and nothing else; what the run writes to its
     stdout goes to our stderr.
     """
+    check_epoll()
     try:
-        report = trio.run(_supervise, spec, spawner, quiet, as_json)
+        report, output_lost = trio.run(_supervise, spec, spawner, quiet, as_json)
     except BaseExceptionGroup as group:
         raise _first(group) from None
-    return report.process_exit_code
+    # As other programs that could not write what they had to.
+    return report.process_exit_code or (EXIT_OWN_FAILURE if output_lost else EXIT_OK)
 
 
-async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_json: bool) -> Report:
+async def _supervise(
+    spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_json: bool
+) -> tuple[Report, bool]:
     # Open before anything is started: a signal that comes meanwhile waits for its run.
-    with trio.open_signal_receiver(*_heeded()) as signals:
+    with (
+        trio.open_signal_receiver(*_heeded()) as signals,
+        # Two writers, one reader, one who measures while another glances.
+        worker_threads(output=2, input=int(spec.stdin), view=2),
+    ):
         release()
         output = standard_io.Output(stdout_to_stderr=as_json)
         async with (
             Supervisor.open(subreaper=True, spawner=spawner) as supervisor,
             trio.open_nursery() as nursery,
         ):
-            live = await supervisor.start(spec, on_output=output.write)
+            live = await supervisor.start(spec, on_output=output.write, output_pipes=output.pipes)
             output.on_closed = live.close_output
             told = trio.Event()
             if quiet:
@@ -76,7 +93,9 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
             if not quiet:
                 # After that: maybe nobody reads what we say.
                 with output.until_abandoned():
-                    for line in fresh_workspace.lines_about(spec, live.report):
+                    for line in fresh_workspace.lines_about(spec, live.brief_report):
+                        await output.say(line)
+                    for line in _lines_about_unseen(spec, live.report):
                         await output.say(line)
             if live.stdin is not None:
                 nursery.start_soon(standard_io.pump_input, live.stdin)
@@ -85,9 +104,9 @@ async def _supervise(spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_jso
             with output.until_abandoned():
                 await told.wait()
             nursery.cancel_scope.cancel()
-            hint = _NETWORK_HINT if wanted_network(report, live.stderr) else ""
-        await _tell_end(spec, report, output, hint=hint, quiet=quiet, as_json=as_json)
-    return report
+            hints = failure_hints.hints(report, live.stderr or live.stdout, spec.unprotect)
+        await _tell_end(spec, report, output, hints=hints, quiet=quiet, as_json=as_json)
+    return report, output.lost
 
 
 def _heeded() -> list[signal.Signals]:
@@ -164,7 +183,7 @@ async def _tell_progress(
         async for step in steps:
             now = time.monotonic()
             if step.step is not None:
-                await trio.to_thread.run_sync(view.onlooker.glance, step.processes)
+                await run_sync("view", view.onlooker.glance, step.processes)
             commands = view.onlooker.commands_of(step.processes)
             if lines := narrator.lines(step, now, commands):
                 await output.say("\n".join(lines))
@@ -173,7 +192,7 @@ async def _tell_progress(
 
 async def _tell_waiting(live: Run, output: standard_io.Output) -> None:
     """Each call that waits for a person, and the command that lets it through."""
-    name = called(live.report)
+    name = called(live.brief_report)
     asked = Ask("-", "tool", "-")
     async for record in live.events():
         match record.body:
@@ -183,13 +202,12 @@ async def _tell_waiting(live: Run, output: standard_io.Output) -> None:
                 # The record of the ask comes right before.
                 # None, too, where the log had no more room for what the agent says.
                 args = asked.args if asked.call == waiting.call else NIL
-                text = "" if args == NIL else text_of(args) or "(too long to be shown)"
+                value = open_or_note(args if len(args) <= MAX_WAITING_ARGS else None, "", [])
                 shown = terminal.plain(
-                    f"{waiting.name} {cut_short(text, _SHOWN_ARGUMENTS)}"
-                ).strip()
-                await output.say(
-                    f"agentctl: waits for approval: {shown}\n  {decide_by(name, waiting.call)}"
+                    waiting_calls.told(waiting.name, value, longest=_SHOWN_ARGUMENTS)
                 )
+                decide_by = waiting_calls.decide_by(name, waiting.number, waiting.call)
+                await output.say(f"agentctl: waits for approval: {shown}\n  {decide_by}")
 
 
 async def _give_way(output: standard_io.Output) -> None:
@@ -209,25 +227,23 @@ async def _tell_end(
     report: Report,
     output: standard_io.Output,
     *,
-    hint: str,
+    hints: list[str],
     quiet: bool,
     as_json: bool,
 ) -> None:
     with trio.move_on_after(_LAST_WORDS_S if output.abandoned else math.inf):
         await output.restore()
         if as_json:
-            await output.out(terminal.json_text(report))
+            await output.out(json_page(report))
         elif spec.target is not None and report.value is not None:
             # None is what a function without a return statement returns: nothing to tell.
-            await output.out(msgspec.json.encode(report.value).decode())
+            await output.out(json_line(report.value))
         if report.result is Result.REFUSED or not quiet:
             for line in _last_words(report, at_terminal=output.has_status):
                 await output.say(line)
         if not quiet:
-            for told in workspace_words.hints(report):
+            for told in (*workspace_words.hints(report), *hints):
                 await output.say(terminal.labelled("hint", told))
-        if hint and not quiet:
-            await output.say(terminal.labelled("hint", hint))
 
 
 def _last_words(report: Report, *, at_terminal: bool) -> Iterator[str]:
@@ -249,6 +265,13 @@ def _last_words(report: Report, *, at_terminal: bool) -> Iterator[str]:
     else:
         yield f"{label} {words}"
         yield f"  {show}"
+
+
+def _lines_about_unseen(spec: RunSpec, report: Report) -> Iterator[str]:
+    for name in report.unseen_variables:
+        value = cut_short((spec.env or {}).get(name, ""), _SHOWN_ARGUMENTS)
+        yield terminal.plain(f"agentctl: {name} names {value}, which the run does not see")
+        yield terminal.labelled("hint", f'--ro "${name}" shows it to the run')
 
 
 def _terminal() -> str:

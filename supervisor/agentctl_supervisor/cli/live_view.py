@@ -18,6 +18,7 @@ from agentctl_supervisor.cli.narration import Narrator, count
 from agentctl_supervisor.cli.onlooker import Onlooker
 from agentctl_supervisor.cli.terminal import in_foreground, screen_columns
 from agentctl_supervisor.cli.wording import show_size
+from agentctl_supervisor.worker_threads import run_sync
 
 if TYPE_CHECKING:
     from agentctl_supervisor.cli.sampling import Sampler
@@ -35,7 +36,7 @@ class Watched(Protocol):
     """What is looked at of a run."""
 
     @property
-    def report(self) -> Report:
+    def brief_report(self) -> Report:
         """What is known now."""
 
     def members(self) -> list[ProcessIdentity]:
@@ -59,7 +60,7 @@ class LiveView:
     async def measure(self) -> None:
         """Measure the run's processes, again and again, until cancelled."""
         while True:
-            cost_s = await trio.to_thread.run_sync(self._measure_once, abandon_on_cancel=True)
+            cost_s = await run_sync("view", self._measure_once, abandon_on_cancel=True)
             await trio.sleep(max(_SAMPLE_EVERY_S, cost_s * _SAMPLING_SHARE))
 
     async def keep(self, show: Callable[[str], Awaitable[None]]) -> None:
@@ -82,7 +83,7 @@ class LiveView:
             return status_line.waiting(
                 [(self._narrator, self.onlooker)], columns, now, "Ctrl-C kills it"
             )
-        report = self._run.report
+        report = self._run.brief_report
         fields = [status_line.clock(now - self._began, self._time_s)]
         sampler = self._sampler
         if report.state is State.STARTING:

@@ -1,4 +1,4 @@
-"""``agentctl logs``: what a run wrote to stdout and stderr, in order."""
+"""``agentctl logs``: print what a run wrote to stdout and stderr."""
 
 import argparse
 import os
@@ -19,7 +19,7 @@ from agentctl_supervisor.signal_wakeup import remember_interrupts
 from agentctl_supervisor.store.log_places import Tail, tail
 from agentctl_supervisor.store.log_reader import BEGINNING
 
-_STREAMS: Final = {"stdout": "out", "stderr": "err"}
+_LABELS: Final = {"stdout": "out", "stderr": "err", "both": "all"}
 _LONGEST_LINE: Final = 1 << 16
 _GATHERED_BYTES: Final = 1 << 18
 
@@ -29,7 +29,9 @@ def parser() -> Parser:
     made = command_parser(
         "logs",
         "[OPTIONS] RUN",
-        "Print what a run wrote to its stdout and stderr, in the order in which it came.\n"
+        "Print what a run wrote to its stdout and stderr, in the order in which it was\n"
+        "read. Where one terminal, file or pipe took both, that is the order in which it\n"
+        "was written; between two streams no pipe keeps one.\n"
         "On a terminal, control sequences other than colours are taken out; elsewhere the\n"
         "bytes are those that the run wrote.",
         "With -f it ends when the run ends. Ctrl-C leaves the run alone.\n"
@@ -62,7 +64,10 @@ def run(options: argparse.Namespace) -> int:
     lines = None if options.lines is None else _count(options.lines)
     client = Client()
     directory = client.directory(options.runs[0])
-    begin = Tail(BEGINNING, 0) if lines is None else tail(directory.path, directory.id, lines)
+    begin = Tail(BEGINNING, 0)
+    if lines is not None:
+        with directory.while_there():
+            begin = tail(directory.path, directory.id, lines)
     shown = _Shown(options.raw, options.timestamps, begin.lines_before)
     records = Following(directory, start=begin.start, follow=options.follow, pause=shown.flush)
     try:
@@ -101,22 +106,22 @@ class _Shown:
         stamp = _local_time if terminal else _utc
         if terminal and not raw:
             colours = wants_colour(1)
-            self._filters = {stream: HarmlessOutput(colours=colours) for stream in _STREAMS}
+            self._filters = {stream: HarmlessOutput(colours=colours) for stream in _LABELS}
         if timestamps:
-            self._lines = {stream: _Lines(stamp, label) for stream, label in _STREAMS.items()}
+            self._lines = {stream: _Lines(stamp, label) for stream, label in _LABELS.items()}
 
     def take(self, record: Record) -> None:
         """Show *record*, if it is output."""
         body = record.body
         if type(body) is not Output:
             return
-        data = body.data
+        data, stream = body.data, "both" if body.both else body.stream
         if self._skip:
             data = self._behind_skipped(data)
         if self._filters:
-            data = self._filters[body.stream].feed(data).encode()
+            data = self._filters[stream].feed(data).encode()
         if self._lines:
-            data = self._lines[body.stream].feed(data, record.time_ns)
+            data = self._lines[stream].feed(data, record.time_ns)
         self._gathered += data
         if len(self._gathered) >= _GATHERED_BYTES:
             self.flush()
@@ -129,7 +134,7 @@ class _Shown:
 
     def end(self) -> None:
         """Write all that is left."""
-        for stream in _STREAMS:
+        for stream in _LABELS:
             data = b""
             if self._filters:
                 data = self._filters[stream].end().encode()

@@ -59,7 +59,8 @@ class Narrator:
         wait = f", waiting up to {show_duration(step.left_s)}" if step.left_s > 0 else ""
         if step.step is Rung.ASKED:
             return f"{prefix}asked to end{wait}" if step.left_s > 0 else ""
-        to = f" to {count(step.processes)}" if step.processes else ""
+        least = "at least " if step.at_least else ""
+        to = f" to {least}{count(step.processes)}" if step.processes else ""
         if step.step is Rung.SIGKILL:
             wait = ""
         return f"{prefix}{_PHASES[step.step]}{to}{wait}"

@@ -46,7 +46,10 @@ class Onlooker:
         from agentctl_supervisor.processes import process_tree  # noqa: F401 - not in that time
 
         thread = Thread(target=self.look, daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            return  # none is left to be had: nothing is known, and the stop goes on
         thread.join(_GLANCE_S)
 
     def commands_of(self, count: int) -> tuple[str, ...]:

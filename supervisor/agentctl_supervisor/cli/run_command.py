@@ -2,12 +2,12 @@
 
 import argparse
 import os
-import shlex
 import sys
 from typing import Any, Final
 
 import msgspec
 
+from agentctl_protocol.shell_words import shell_word, shell_words
 from agentctl_protocol.spec import MAX_INPUT_BYTES, RunSpec
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.cli import stop_signals
@@ -37,8 +37,10 @@ def start(spec: RunSpec, options: argparse.Namespace) -> int:
         from agentctl_supervisor.cli import detached_start
 
         return detached_start.run(spec, quiet=options.quiet, as_json=as_json)
+    from agentctl_supervisor import own_limits
     from agentctl_supervisor.spawner_start import StartedSpawner
 
+    own_limits.take_all()
     # It comes up while we import the event loop, which takes as long.  A signal that comes
     # meanwhile waits for its run: as an exception amidst the imports it would sometimes end
     # us by the signal itself (CPython remembers one that passed through `exec`).
@@ -94,7 +96,7 @@ def _what(rest: list[str], program: list[str] | None) -> tuple[tuple[str, ...] |
         line = _shown(rest)
         hint = f"agentctl run -- {line}"
         if first.endswith(".py"):
-            hint = f"agentctl run {shlex.quote(first)}:FUNCTION, or agentctl run -- python3 {line}"
+            hint = f"agentctl run {shell_word(first)}:FUNCTION, or agentctl run -- python3 {line}"
         raise UsageError(f"a program needs -- before it: {first[:80]!r}", hint=hint)
     if len(rest) > 1:
         raise UsageError(
@@ -115,8 +117,8 @@ def _working_directory() -> str:
 
 
 def _shown(words: list[str]) -> str:
-    line = shlex.join(words)
-    return line if len(line) <= 200 else shlex.quote(words[0]) + " ..."
+    line = shell_words(words)
+    return line if len(line) <= 200 else shell_word(words[0]) + " ..."
 
 
 def _tags(pairs: list[str]) -> dict[str, str]:

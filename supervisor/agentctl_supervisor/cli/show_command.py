@@ -9,14 +9,12 @@ from typing import Final
 from agentctl_protocol.records import Output
 from agentctl_protocol.report import Call, Report
 from agentctl_protocol.vocabulary import Result
-from agentctl_supervisor.cli import workspace_words
+from agentctl_supervisor.cli import waiting_calls, workspace_words
 from agentctl_supervisor.cli.terminal import clip, line_width, out, out_json, plain, width
 from agentctl_supervisor.cli.wording import (
     RUNG_WORDS,
     by_whom,
     called,
-    cut_short,
-    decide_by,
     gone,
     outcome,
     show_limit,
@@ -26,6 +24,7 @@ from agentctl_supervisor.cli.wording import (
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.durations import show_duration
 from agentctl_supervisor.errors import UsageError
+from agentctl_supervisor.json_text import json_line
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import RunDirectory
 
@@ -33,7 +32,6 @@ _LABEL_COLUMNS: Final = 11
 _LAST_LINES: Final = 10
 _LAST_BYTES: Final = 1 << 16
 _CALLS: Final = 8
-_SHOWN_ARGUMENTS: Final = 400
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,7 +45,9 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         out_json(report)
         return 0
-    last = last_lines(client.directory(report.id))
+    directory = client.directory(report.id)
+    with directory.while_there():
+        last = last_lines(directory)
     for line in page(report, last, datetime.now(UTC), line_width()):
         out(line)
     return 0
@@ -92,6 +92,9 @@ def _facts(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
         yield "LEFT", f"{survivor.pid} {survivor.command}"
     yield from _products(report)
     yield from workspace_words.facts(report)
+    if report.unseen_variables:
+        named = ", ".join(report.unseen_variables)
+        yield "not seen", f"files that {named} names: --ro PATH shows them to the run"
     level = f"{report.sandbox}{_origin(report, 'sandbox')}"
     yield "sandbox", ": ".join(filter(None, (level, ", ".join(report.layers))))
     if report.limits:
@@ -161,16 +164,11 @@ def _calls(calls: Sequence[Call]) -> Iterator[tuple[str, str]]:
 
 def _waiting(report: Report) -> Iterator[tuple[str, str]]:
     """What a person has to decide on, and how."""
-    for call in report.waiting[:_CALLS]:
-        text = call.args if isinstance(call.args, str) else _as_json(call.args)
-        what = call.name
-        if call.args is not None:
-            what += f" {cut_short(text, _SHOWN_ARGUMENTS)}"
-        yield "WAITING", f"{call.id}: {what} (rule {call.rule})"
-    if len(report.waiting) > _CALLS:
-        yield "WAITING", f"{len(report.waiting) - _CALLS} more"
+    for line in waiting_calls.lines(report.waiting):
+        yield "WAITING", line
     if report.waiting:
-        yield "", decide_by(called(report), report.waiting[0].id)
+        first = report.waiting[0]
+        yield "", waiting_calls.decide_by(called(report), first.number, first.id)
 
 
 def _origin(report: Report, key: str) -> str:
@@ -190,14 +188,8 @@ def _log(report: Report) -> str:
     return "; ".join((text, *log.damaged))
 
 
-def _as_json(value: object) -> str:
-    import msgspec
-
-    return msgspec.json.encode(value).decode()
-
-
 def _json(value: object) -> str:
-    text = _as_json(value)
+    text = json_line(value)
     return text if len(text) <= 400 else text[:397] + "..."
 
 

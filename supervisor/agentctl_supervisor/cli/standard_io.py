@@ -16,8 +16,12 @@ import trio
 from agentctl_supervisor.cli import terminal
 from agentctl_supervisor.cli.screen import Screen
 from agentctl_supervisor.output_pump import StreamName
+from agentctl_supervisor.plumbing import OutputPipes
+from agentctl_supervisor.worker_threads import run_sync
 
 _READ_BYTES: Final = 1 << 16
+_FILE_CAPACITY: Final = 1 << 20
+"""fs.pipe-max-size as the kernel sets it: more is root's to have."""
 
 
 class Output:
@@ -29,11 +33,13 @@ class Output:
     On a terminal the run's bytes pass unchanged, too; our lines and the status line keep
     out of their way, and `restore` puts back what the run changed there and left.
     ``abandoned``: somebody does not want to wait for our readers.
+    ``lost``: some of the output could not be written, and nobody closed the reading end.
     """
 
     def __init__(self, *, stdout_to_stderr: bool = False) -> None:
         self.on_closed: Callable[[StreamName], None] = lambda _stream: None
         self.abandoned = False
+        self.lost = False
         self._stderr = _Sink(2)
         # One terminal has one cursor, whatever the number of descriptors for it.
         self._stdout = self._stderr if self._stderr.is_terminal_of(1) else _Sink(1)
@@ -51,6 +57,18 @@ class Output:
         """Whether `status` shows anything: stderr is a terminal."""
         return self._stderr.screen is not None
 
+    @property
+    def pipes(self) -> OutputPipes:
+        """The pipes that pass the run's output on as if we were not in between.
+
+        One where both streams go to one place: two would lose their order.  Large ones where a
+        regular file takes the output: a program that writes without blocking, as node does to a
+        pipe, loses at its exit what does not fit.
+        """
+        fds = [self._sinks[name].fd for name in ("stdout", "stderr")]
+        regular = any(terminal.is_regular(fd) for fd in fds)
+        return OutputPipes(terminal.same_file(*fds), _FILE_CAPACITY if regular else 0)
+
     async def write(self, stream: StreamName, data: bytes) -> None:
         """Writes *data*; returns when it is written, so that a slow reader slows the run."""
         sink = self._sinks.get(stream)
@@ -64,6 +82,7 @@ class Output:
             del self._sinks[stream]
             self.on_closed(stream)
             if error.errno != errno.EPIPE:
+                self.lost = True
                 terminal.say(terminal.labelled("error", f"{stream}: {error.strerror}"))
 
     async def say(self, line: str) -> None:
@@ -120,15 +139,15 @@ class _Sink:
 
     def __init__(self, fd: int) -> None:
         self.screen: Final = Screen() if terminal.is_terminal(fd) else None
-        self._fd = fd
+        self.fd: Final = fd
         self._lock = trio.Lock()
 
     def __repr__(self) -> str:
-        return f"<_Sink {self._fd}{' terminal' if self.screen else ''}>"
+        return f"<_Sink {self.fd}{' terminal' if self.screen else ''}>"
 
     def is_terminal_of(self, fd: int) -> bool:
         """Whether *fd* is the same terminal."""
-        return self.screen is not None and terminal.same_device(self._fd, fd)
+        return self.screen is not None and terminal.same_device(self.fd, fd)
 
     async def write(self, drawn: Callable[[Screen], bytes], plain: bytes = b"") -> None:
         """Writes what *drawn* makes of the screen, or where there is none *plain*.
@@ -140,7 +159,7 @@ class _Sink:
             data = plain if self.screen is None else drawn(self.screen)
             if data:
                 # A reader that does not read blocks the thread; `abandon` leaves it behind.
-                await trio.to_thread.run_sync(_write_all, self._fd, data, abandon_on_cancel=True)
+                await run_sync("output", _write_all, self.fd, data, abandon_on_cancel=True)
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -161,7 +180,7 @@ async def pump_input(stdin: trio.abc.SendStream) -> None:
         while True:
             try:
                 # Nothing ends a read of a terminal but its user; the thread is left behind.
-                data = await trio.to_thread.run_sync(_read_some, 0, abandon_on_cancel=True)
+                data = await run_sync("input", _read_some, 0, abandon_on_cancel=True)
                 if not data:
                     return
                 await stdin.send_all(data)

@@ -91,11 +91,18 @@ def _end_all(
         except BaseException as error:  # noqa: BLE001 - raised again where somebody can see it
             results[ref] = error
 
-    threads = [threading.Thread(target=end, args=(ref,), daemon=True) for ref in refs[1:]]
-    for thread in threads:
-        thread.start()
-    if refs:
-        end(refs[0])
+    threads = []
+    ours = list(refs[:1])
+    for ref in refs[1:]:
+        thread = threading.Thread(target=end, args=(ref,), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            ours.append(ref)  # none is left to be had: one after the other
+        else:
+            threads.append(thread)
+    for ref in ours:
+        end(ref)
     for thread in threads:
         thread.join()
     told = []

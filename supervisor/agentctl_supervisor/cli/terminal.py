@@ -6,8 +6,11 @@ trusts.  Nothing of them may move the cursor, change a title or hide a line.
 
 import os
 import re
+import stat
 import sys
 from typing import Final, TextIO
+
+from agentctl_protocol.os_names import display
 
 # CSI and OSC/DCS/APC/PM/SOS sequences (ECMA-48), then any other two-byte escape.
 _ESCAPES: Final = re.compile(
@@ -20,9 +23,13 @@ _ESCAPES: Final = re.compile(
 
 
 def plain(text: str) -> str:
-    """*text* on one line: without control sequences, ``?`` for what a terminal could act upon."""
+    """*text* on one line: without control sequences, ``?`` for what a terminal could act upon.
+
+    Bytes of names that are not UTF-8 are shown as such.
+    """
     if text.isascii() and text.isprintable():
         return text
+    text = display(text)
     text = _ESCAPES.sub("", text)
     return "".join(
         # Format characters (bidirectional overrides among them) are not printable either.
@@ -111,6 +118,22 @@ def same_device(one: int, other: int) -> bool:
         return False
 
 
+def same_file(one: int, other: int) -> bool:
+    """Whether two descriptors are of one terminal, file or pipe."""
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
+
+
+def is_regular(fd: int) -> bool:
+    """Whether *fd* is a regular file."""
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode)
+    except OSError:
+        return False
+
+
 def in_foreground(fd: int) -> bool:
     """Whether we are the job that the terminal *fd* belongs to now."""
     try:
@@ -188,11 +211,6 @@ def out(text: str) -> None:
 
 def out_json(value: object) -> None:
     """Writes *value* to stdout as indented JSON."""
-    out(json_text(value))
+    from agentctl_supervisor.json_text import json_page
 
-
-def json_text(value: object) -> str:
-    """*value* as indented JSON."""
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    out(json_page(value))

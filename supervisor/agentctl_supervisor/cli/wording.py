@@ -1,9 +1,7 @@
 """The words in which a report is told to people.  Pure: reports in, text out."""
 
-import re
 import signal as signals
 from datetime import datetime
-from shlex import quote
 from typing import Final
 
 from agentctl_protocol.report import Limit, Processes, Report
@@ -17,16 +15,6 @@ RUNG_WORDS: Final = {
     Rung.SIGTERM: "SIGTERM",
     Rung.SIGKILL: "SIGKILL",
 }
-_LAST_WORDS: Final = 1 << 14
-_NO_NETWORK: Final = re.compile(
-    r"(?i:network is unreachable|name resolution|name or service not known|no such host"
-    r"|could ?n.t resolve|could not resolve|cannot resolve|no address associated"
-    r"|connection refused|could not connect|couldn.t connect|failed to connect"
-    r"|failed to establish a new connection|nodename nor servname)"
-    r"|\b(ENOTFOUND|EAI_AGAIN|ENETUNREACH|ECONNREFUSED|getaddrinfo)\b"
-)
-"""How curl, git, Python, Node, Go and the C library say it."""
-_HARMLESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*", re.ASCII)
 _PLAIN: Final = frozenset({Result.SUCCEEDED, Result.STOPPED})
 _SAID: Final = frozenset({Reason.EXIT, Reason.SIGNAL})
 _LIMIT_WORDS: Final = {Reason.CPU: "CPU time limit", Reason.PIDS: "process limit"}
@@ -35,15 +23,6 @@ _LIMIT_WORDS: Final = {Reason.CPU: "CPU time limit", Reason.PIDS: "process limit
 def called(report: Report | Summary) -> str:
     """What a person calls the run: its name, else its id."""
     return plain(report.name or report.id)
-
-
-def decide_by(name: str, call: str) -> str:
-    """The commands that decide on a waiting call, as a person may copy them into a shell.
-
-    The call's id is the agent's: it may look like an option, or like another command.
-    """
-    operands = f"{name} {call}" if _HARMLESS.fullmatch(call) else f"-- {name} {quote(plain(call))}"
-    return f"agentctl approve {operands}    or: agentctl deny {operands}"
 
 
 def cut_short(text: str, most: int) -> str:
@@ -93,6 +72,9 @@ def by_whom(report: Report) -> str:
 def gone(processes: Processes) -> str:
     """The evidence: ``4 of 4 processes gone``."""
     dead = processes.seen - processes.survivors
+    if processes.at_least:
+        left = f", {processes.survivors} left" if processes.survivors else ", none left"
+        return f"at least {dead} processes gone{left}"
     if processes.seen == 0:
         return "no process left" if not processes.survivors else f"{processes.survivors} left"
     noun = "process" if processes.seen == 1 else "processes"
@@ -127,14 +109,6 @@ def took(report: Report, now: datetime) -> float:
     return max(
         ((report.ended_at or now) - (report.started_at or report.created_at)).total_seconds(), 0
     )
-
-
-def wanted_network(report: Report, stderr: bytes) -> bool:
-    """Whether a run without a network failed of that, as far as its last words tell."""
-    if report.network is not Network.NONE or report.result is not Result.FAILED:
-        return False
-    told = stderr[-_LAST_WORDS:].decode("utf-8", "replace") + report.error[-_LAST_WORDS:]
-    return _NO_NETWORK.search(told) is not None
 
 
 def summary(report: Report, now: datetime) -> str:

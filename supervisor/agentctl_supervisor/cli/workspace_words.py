@@ -4,16 +4,18 @@ The names are the agent's: one that could do something to a terminal, or be take
 than one, is shown as Python would write it.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from agentctl_protocol.report import Report, Workspace
-from agentctl_supervisor.policy.protected import reason
+from agentctl_supervisor.policy.obeyed_names import reason
 
 _NAMES: Final = 5
 _LONGEST: Final = 60
 _AMBIGUOUS: Final = frozenset(" ,'\"\\")
-_REPOSITORY: Final = "/.git/"
+_ESCAPED: Final = re.compile(r"\\\\|\\x00([89a-f][0-9a-f])")
+"""In a literal: a backslash, or a byte that is not UTF-8 (`os_names`)."""
 
 
 def facts(report: Report) -> Iterator[tuple[str, str]]:
@@ -52,7 +54,8 @@ def name(path: str) -> str:
     shown = path if len(path) <= _LONGEST else "..." + path[3 - _LONGEST :]
     if shown.isprintable() and not _AMBIGUOUS.intersection(shown):
         return shown
-    return repr(shown)
+    # A backslash of the name's own is two by now, and a byte that is not UTF-8 has one.
+    return _ESCAPED.sub(lambda found: rf"\x{found[1]}" if found[1] else found[0], repr(shown))
 
 
 def names(paths: Sequence[str], word: Callable[[str], str] = name, left_out: int = 0) -> str:
@@ -77,8 +80,7 @@ def _obeyed(workspace: Workspace) -> str:
 
 
 def _name_and_reason(path: str) -> str:
-    head, nested, tail = path.rpartition(_REPOSITORY)
-    return f"{name(path)} ({reason('.git/' + tail if nested and head else path)})"
+    return f"{name(path)} ({reason(path)})"
 
 
 def _kind_and_name(special: str) -> str:

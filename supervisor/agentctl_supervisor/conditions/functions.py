@@ -6,6 +6,7 @@ tells the judge how that went.  There is one question of each function at a time
 happens meanwhile is in its next.
 """
 
+import sys
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
@@ -17,7 +18,8 @@ from agentctl_supervisor.conditions.hits import Hits, plain
 from agentctl_supervisor.conditions.leaves import FunctionalTermination
 
 MAX_EVENTS: Final = 10_000
-"""That wait for one function; when there are more, the oldest are missed."""
+MAX_EVENT_BYTES: Final = 16 << 20
+"""Of events that wait for one function; when there are more, the oldest are missed."""
 
 _LONGEST_DETAIL: Final = 200
 
@@ -68,16 +70,39 @@ def _awaited(result: Any) -> object:
     return asyncio.run(wait())
 
 
+class _Waiting:
+    """Events that one function has not seen, and how many it never will."""
+
+    def __init__(self) -> None:
+        self.events: deque[tuple[Judged, int]] = deque()
+        self.missed = 0
+        self._bytes = 0
+
+    def add(self, event: Judged, size: int) -> None:
+        self.events.append((event, size))
+        self._bytes += size
+        while len(self.events) > MAX_EVENTS or self._bytes > MAX_EVENT_BYTES:
+            _, size = self.events.popleft()
+            self._bytes -= size
+            self.missed += 1
+
+
+def _size_of(event: Judged) -> int:
+    """About how much memory *event* takes."""
+    size = sys.getsizeof(event)
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        size += len(memoryview(value)) if isinstance(value, msgspec.Raw) else sys.getsizeof(value)
+    return size
+
+
 class Functions:
     """Watches for all `FunctionalTermination` of a tree."""
 
     def __init__(self, leaves: Iterable[tuple[int, FunctionalTermination]], hits: Hits) -> None:
         self._hits = hits
         self._leaves = dict(leaves)
-        self._events: dict[int, deque[Judged]] = {
-            number: deque(maxlen=MAX_EVENTS) for number in self._leaves
-        }
-        self._missed = dict.fromkeys(self._leaves, 0)
+        self._events: dict[int, _Waiting] = {number: _Waiting() for number in self._leaves}
         self._asked: set[int] = set()
 
     def __repr__(self) -> str:
@@ -85,22 +110,19 @@ class Functions:
 
     def event(self, event: Judged) -> None:
         """Anything that happens is something to look at."""
-        for number, events in self._events.items():
-            if len(events) == MAX_EVENTS:
-                self._missed[number] += 1
-            events.append(event)
+        size = _size_of(event)
+        for waiting in self._events.values():
+            waiting.add(event, size)
 
     def questions(self) -> list[Question]:
         """The calls to make now."""
         questions = []
-        for number, events in self._events.items():
-            if events and number not in self._asked:
+        for number, waiting in self._events.items():
+            if waiting.events and number not in self._asked:
                 self._asked.add(number)
-                questions.append(
-                    Question(self._leaves[number], number, tuple(events), self._missed[number])
-                )
-                events.clear()
-                self._missed[number] = 0
+                events = tuple(event for event, _ in waiting.events)
+                questions.append(Question(self._leaves[number], number, events, waiting.missed))
+                self._events[number] = _Waiting()
         return questions
 
     def answered(self, question: Question, *, met: bool) -> None:

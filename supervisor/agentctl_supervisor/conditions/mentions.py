@@ -11,7 +11,7 @@ from agentctl_supervisor.conditions.leaves import TextMentionTermination
 
 MAX_STREAMS: Final = 256
 """Messages that come in pieces at once; of one more, the one that began first is forgotten."""
-MAX_OPEN_CALLS: Final = 10_000
+MAX_OPEN_CALLS: Final = 2000
 
 _LONGEST_CALL: Final = 128
 

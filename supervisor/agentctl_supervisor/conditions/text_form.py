@@ -4,7 +4,6 @@ Each condition has a short name; its first argument goes without a name, unless 
 optional and of one kind (``tokens``).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -25,6 +24,7 @@ from agentctl_supervisor.conditions.leaves import (
     TimeoutTermination,
     TokenUsageTermination,
 )
+from agentctl_supervisor.json_text import json_line
 
 
 class Kind(Enum):
@@ -174,7 +174,4 @@ def _names(names: Sequence[str]) -> str:
 
 def quoted(text: str) -> str:
     """*text* as a JSON string on one line, in which everything can be seen."""
-    plain = json.dumps(text, ensure_ascii=False)
-    if plain.isprintable():
-        return plain
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in plain)
+    return json_line(text)

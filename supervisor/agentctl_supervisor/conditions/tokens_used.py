@@ -10,6 +10,7 @@ from agentctl_supervisor.conditions.threshold import Threshold
 
 MAX_CALLS: Final = 4096
 """Whose running totals are remembered; of one more, the oldest's last word stands."""
+_LONGEST_CALL: Final = 128
 
 
 class TokensUsed:
@@ -19,7 +20,8 @@ class TokensUsed:
         every = list(leaves)
         self._hits = hits
         self._prompt = self._completion = 0
-        self._of_call: dict[str, Usage] = {}
+        #: By the id as far as one may be long: prompt and completion tokens.
+        self._of_call: dict[str, tuple[int, int]] = {}
         self._total_limits = Threshold(
             (number, leaf.max_total_token)
             for number, leaf in every
@@ -43,13 +45,14 @@ class TokensUsed:
         """Tokens, as the agent tells them."""
         prompt, completion = event.prompt_tokens, event.completion_tokens
         if event.call:
-            before = self._of_call.pop(event.call, None)
+            call, said = event.call[:_LONGEST_CALL], (prompt, completion)
+            before = self._of_call.pop(call, None)
             if before is not None:
-                prompt -= before.prompt_tokens
-                completion -= before.completion_tokens
+                prompt -= before[0]
+                completion -= before[1]
             elif len(self._of_call) >= MAX_CALLS:
                 del self._of_call[next(iter(self._of_call))]
-            self._of_call[event.call] = event
+            self._of_call[call] = said
         self._prompt = prompt = self._prompt + prompt
         self._completion = completion = self._completion + completion
         if (

@@ -8,7 +8,7 @@ from agentctl_protocol.records import VerdictRecord
 from agentctl_supervisor.conditions.hits import Hits, plain
 from agentctl_supervisor.conditions.leaves import FunctionCallTermination
 
-MAX_OPEN_CALLS: Final = 10_000
+MAX_OPEN_CALLS: Final = 2000
 """Of one more, the one that began first is forgotten: its end is not seen."""
 
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from agentctl_supervisor.errors import UsageError
+from agentctl_protocol.shell_words import shell_word
+from agentctl_supervisor.errors import UsageError, in_words
 
 NAME: Final = "agentctl.toml"
 PYPROJECT: Final = "pyproject.toml"
@@ -98,7 +99,9 @@ def find_user(environ: Mapping[str, str]) -> ConfigFile | None:
     if status.st_uid not in (0, os.geteuid()):
         raise UsageError(f"{shown} belongs to uid {status.st_uid}, not to you", hint=_IGNORE)
     if status.st_mode & 0o022:
-        raise UsageError(f"{shown}: others can write into it", hint=f"chmod go-w {shown}")
+        raise UsageError(
+            f"{shown}: others can write into it", hint=f"chmod go-w {shell_word(path)}"
+        )
     text = _decoded(data, shown)
     return ConfigFile(path, shown, parse(text, shown), text)
 
@@ -141,6 +144,9 @@ def project_directories(cwd: str, home: str | None) -> Iterator[str]:
 
     The root of a Git working tree and the home directory are the last.  What lies above the
     home directory, belongs to somebody else or can be written by everybody is none.
+
+    Raises:
+        UsageError: one of them cannot be looked at.
     """
     directory = cwd
     owners = _owners()
@@ -150,8 +156,12 @@ def project_directories(cwd: str, home: str | None) -> Iterator[str]:
         if directory != cwd:
             try:
                 status = os.stat(directory)
-            except OSError:
+            except FileNotFoundError:
                 return
+            except OSError as error:
+                raise UsageError(
+                    f"cannot look for {NAME} in {directory}: {in_words(error)}", hint=_IGNORE
+                ) from None
             if status.st_uid not in owners or status.st_mode & 0o002:
                 return
         yield directory
@@ -221,7 +231,7 @@ def _read(path: str, shown: str, *, follow: bool) -> tuple[bytes, os.stat_result
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        why = error.strerror
+        why = in_words(error)
         if not follow and os.path.islink(path):
             why = "it is a symbolic link"
         raise UsageError(f"cannot read {shown}: {why}", hint=_IGNORE) from None
@@ -232,7 +242,7 @@ def _read(path: str, shown: str, *, follow: bool) -> tuple[bytes, os.stat_result
         with open(fd, "rb", closefd=False) as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"cannot read {shown}: {error.strerror}", hint=_IGNORE) from None
+        raise UsageError(f"cannot read {shown}: {in_words(error)}", hint=_IGNORE) from None
     finally:
         os.close(fd)
     if len(data) > MAX_BYTES:

@@ -11,14 +11,19 @@ from typing import Any, Final
 
 import msgspec
 
+from agentctl_protocol.shell_words import shell_word
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 from agentctl_supervisor.config import files, trust
 from agentctl_supervisor.config.files import ConfigFile
 from agentctl_supervisor.config.settings import KEYS, MOST, Place, Value
 from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.guessing import closest
+from agentctl_supervisor.json_text import json_line
 
 PROFILE_VARIABLE: Final = "AGENTCTL_PROFILE"
+_PREFIX: Final = "AGENTCTL_"
+_NO_SETTINGS: Final = ("HOME", "PROFILE", "DEBUG", "CONTAINMENT", "CHANNEL_FD", "RUN_ID")
+"""Variables of ours that are no settings, without the prefix."""
 NO_FILES: Final = "none"
 """The profile that is not even looked for: no file is read."""
 
@@ -100,12 +105,38 @@ def _flags(flags: Mapping[str, Any], cwd: str) -> Layer:
 
 
 def _environment(environ: Mapping[str, str], cwd: str) -> Layer:
+    """The settings in *environ*.
+
+    Raises:
+        UsageError: a variable makes no sense, or seems to be the misspelt name of a setting.
+    """
+    _refuse_misspelt(environ)
     given = {
         name: key.read(text, Place(key.variable, cwd))
         for name, key in KEYS.items()
         if not key.many and (text := environ.get(key.variable))
     }
     return Layer(given, {name: f"env {KEYS[name].variable}" for name in given})
+
+
+def _refuse_misspelt(environ: Mapping[str, str]) -> None:
+    """Refuse what would be ignored in silence.  Other programs may have names of this prefix."""
+    variables = {key.variable: key for key in KEYS.values()}
+    known = [key.variable for key in KEYS.values() if not key.many]
+    known += [_PREFIX + name for name in _NO_SETTINGS]
+    for name in environ:
+        if not name.startswith(_PREFIX) or name in known:
+            continue
+        if name in variables:
+            raise UsageError(
+                f"{name}: no variable sets a list",
+                hint=f"--{variables[name].name} on the command line, or a profile",
+            )
+        if close := closest(name.removeprefix(_PREFIX), [k.removeprefix(_PREFIX) for k in known]):
+            raise UsageError(
+                f"{_cut(name)!r} in the environment is no setting",
+                hint=f"did you mean {_PREFIX}{close}? unset it otherwise",
+            )
 
 
 # --- files ------------------------------------------------------------------
@@ -265,7 +296,7 @@ def _refuse_too_much(
         return
     shown = " and ".join(_in_toml(wish) for wish in wishes[:3])
     more = f" and {len(wishes) - 3} more" if len(wishes) > 3 else ""
-    once = " ".join(f"--{wish.key} {_as_word(wish.value)}" for wish in wishes[:3])
+    once = " ".join(f"--{wish.key} {shell_word(_as_word(wish.value))}" for wish in wishes[:3])
     raise UsageError(
         f"{project.shown} asks for {shown}{more}, and a run can write that file",
         hint=_trust_hint(f"{once} for this once", project, environ),
@@ -285,8 +316,8 @@ def _asked(layers: Sequence[Layer]) -> Iterator[tuple[str, Any]]:
 
 
 def _in_toml(wish: trust.Wish) -> str:
-    word = _as_word(wish.value)
-    return f'{wish.key} = ["{word}"]' if KEYS[wish.key].many else f'{wish.key} = "{word}"'
+    word = json_line(_as_word(wish.value))
+    return f"{wish.key} = [{word}]" if KEYS[wish.key].many else f"{wish.key} = {word}"
 
 
 def _as_word(value: Any) -> str:
@@ -301,4 +332,4 @@ def _trust_hint(otherwise: str, project: ConfigFile, environ: Mapping[str, str])
     user = files.user_path(environ)
     where = files.shown_path(user, environ) if user else "the user's config.toml"
     directory = os.path.realpath(project.directory)
-    return f'{otherwise}; for always, trust = ["{directory}"] in {where}'
+    return f"{otherwise}; for always, trust = [{json_line(directory)}] in {where}"

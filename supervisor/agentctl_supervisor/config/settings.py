@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from agentctl_protocol.os_names import to_native
 from agentctl_protocol.spec import SpecError, check_pattern
 from agentctl_protocol.vocabulary import Network, Sandbox
 from agentctl_supervisor.durations import parse_duration, parse_limit
@@ -110,13 +111,23 @@ def _meant(text: str, words: Iterable[str]) -> str:
 
 
 def _path(raw: Any, place: Place) -> Value:
-    text = _text(raw, place, 'write "a/path"')
+    text = _name(_text(raw, place, 'write "a/path"'), place)
     if not text or "\0" in text or len(text) > 4096:
         raise UsageError(f"{place.what}: not a path: {_shown(text)}", hint='write "a/path"')
     if place.home is not None and (text == "~" or text.startswith("~/")):
         text = place.home + text[1:]
     # A text from the environment may hold bytes that are no UTF-8; so may paths.
     return os.path.abspath(os.path.join(place.base, text))
+
+
+def _name(text: str, place: Place) -> str:
+    """*text* as a native name: in a file, a byte that is not UTF-8 is written as in JSON."""
+    if place.home is None:
+        return text
+    try:
+        return to_native(text)
+    except ValueError:  # a NUL in it, which its reader refuses
+        return text
 
 
 def _texts(raw: Any, place: Place) -> Sequence[str]:
@@ -136,10 +147,11 @@ def _paths(raw: Any, place: Place) -> Value:
 
 
 def _names(raw: Any, place: Place) -> Value:
-    for entry in (entries := _texts(raw, place)):
+    entries = tuple(_name(entry, place) for entry in _texts(raw, place))
+    for entry in entries:
         if not entry or "\0" in entry or len(entry) > 4096:
             raise UsageError(f"{place.what}: not a name: {_shown(entry)}")
-    return tuple(entries)
+    return entries
 
 
 def _variables(raw: Any, place: Place) -> Value:

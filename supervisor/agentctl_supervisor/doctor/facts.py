@@ -26,6 +26,7 @@ from agentctl_supervisor.launch import DEFAULT_LEVEL, LEVEL_VARIABLE
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.mountinfo import cgroup2_mount, mounts, table
 from agentctl_supervisor.spawner_start import StartedSpawner
+from agentctl_supervisor.store.path_trust import check_ours
 from agentctl_supervisor.store.state_paths import runtime_directory, state_root
 
 _PROBE_WITHIN_S: Final = 20.0
@@ -112,7 +113,7 @@ def find_out(environ: Mapping[str, str]) -> Facts:
         cgroup_mount="" if mount is None else os.fspath(mount),
         cgroup=_has_cgroup(),
         controllers=_controllers(),
-        state=_place(lambda: state_root(environ)),
+        state=_place(lambda: _state(environ)),
         runtime=runtime,
         longest_socket=len(os.fsencode(runtime.path)) + len("/4194304-18446744073709551615.sock"),
         spawner=spawner,
@@ -230,6 +231,12 @@ def _tried_out(directory: Path) -> str:
     finally:
         shutil.rmtree(trial, ignore_errors=True)
     return ""
+
+
+def _state(environ: Mapping[str, str]) -> Path:
+    path = state_root(environ)
+    check_ours(path)
+    return path
 
 
 def _place(where: Callable[[], Path]) -> Place:

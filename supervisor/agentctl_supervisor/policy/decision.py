@@ -3,8 +3,10 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
+from agentctl_protocol.shell_words import shell_word
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
 from agentctl_protocol.spec import RunSpec, SpecError, split_target
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
@@ -14,13 +16,17 @@ from agentctl_supervisor.policy import (
     program,
     protected,
     shared_view,
+    sockets,
     system_view,
 )
 from agentctl_supervisor.policy.caller import caller
-from agentctl_supervisor.policy.contents import beginning
+from agentctl_supervisor.policy.code_root import code_root
+from agentctl_supervisor.policy.contents import UnreadableError, is_directory, is_there, whole
 from agentctl_supervisor.policy.import_path import ImportPath
-from agentctl_supervisor.policy.links import cut_short, follow, leads_out
+from agentctl_supervisor.policy.links import cut_short, follow, is_beneath, leads_out
+from agentctl_supervisor.policy.own_files import refuse_second_names
 from agentctl_supervisor.policy.places import refuse_broad
+from agentctl_supervisor.policy.unseen_files import unseen_files
 from agentctl_supervisor.policy.view import (
     Gathered,
     Piece,
@@ -49,6 +55,7 @@ class Policy:
     ``argv``, ``env``, ``cwd``: as the run has them.  ``tmp`` and ``home``: its own.
     ``to_make``: directories of its own that its supervisor makes before, in its run directory.
     ``exposed``: protected names that could not be protected, and why.
+    ``unseen``: variables that name a path which exists and which the run does not see, with it.
     """
 
     level: Sandbox
@@ -63,6 +70,7 @@ class Policy:
     home: str = ""
     to_make: tuple[str, ...] = ()
     exposed: tuple[tuple[str, str], ...] = ()
+    unseen: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,7 @@ def decide(spec: RunSpec, ground: Ground) -> Policy:
 
     Raises:
         SpecError: something that was asked for is not there, or too much.
+        UnreadableError: what is to be kept from the run cannot be known.
     """
     level, network = spec.sandbox, spec.net
     assert level is not None
@@ -132,6 +141,7 @@ class _Confined:
         self._spec, self._ground, self._level, self._network = spec, ground, level, network
         known = caller(ground.environ, ground.here, ground.path)
         self._names, self._places, self._ours, self._reserved = known
+        refuse_second_names()
         protected.check(spec.unprotect)
         here = look(ground.here, self._names)
         self._here = here.real
@@ -146,6 +156,7 @@ class _Confined:
             places=self._places,
             reserved=self._reserved,
         )
+        self._opened: Final[list[str]] = []
         self._gathered: Final = Gathered(self._writable_by_runs(here.real))
         self._env: Final = _whole_environment(spec, ground, level)
         self._exposed: list[tuple[str, str]] = []
@@ -156,11 +167,15 @@ class _Confined:
 
     def _writable_by_runs(self, here: str) -> tuple[str, ...]:
         """Where this run can write, and where earlier ones may have."""
-        named = (os.path.realpath(os.path.join(self._ground.here, path)) for path in self._spec.rw)
-        found = [self._workspace.path, *named]
+        found = list(self._writable_now)
         if not self._places.why_no_workspace(here):
             found.append(here)
         return self._names.with_all(found)
+
+    @cached_property
+    def _writable_now(self) -> tuple[str, ...]:
+        named = (os.path.realpath(os.path.join(self._ground.here, path)) for path in self._spec.rw)
+        return self._names.with_all((self._workspace.path, *named))
 
     def _own_choice(self, option: str, path: str, writable: tuple[str, ...]) -> str:
         """*path* in full.
@@ -194,6 +209,7 @@ class _Confined:
         self._gathered.put_all(self._ours)
         self._keep_imports()
         self._keep_other_names()
+        self._cover_sockets()
         if self._level is Sandbox.STRICT:
             self._own_parts()
             view = private_root(self._gathered)
@@ -227,6 +243,7 @@ class _Confined:
             home=self._home,
             to_make=tuple(to_make),
             exposed=tuple(self._exposed),
+            unseen=tuple(unseen_files(self._spec.env or {}, view)),
         )
 
     # --- what it sees ------------------------------------------------------
@@ -249,10 +266,29 @@ class _Confined:
             self._gathered.show(path, "what the program is installed in", Rank.SEEN)
         for path in found.code:
             self._gathered.show(path, "the program", Rank.CODE)
+        for path in found.named:
+            self._show_beside(path, "beside the program")
         if spec.target is not None:
-            for path in self._function(spec.target):
+            code = self._function(spec.target)
+            for path in code:
                 self._gathered.show(path, "the agent's code", Rank.CODE)
+            for path in code[:1]:
+                self._show_beside(path, "beside the agent's code")
         return found.argv if spec.argv is not None else ()
+
+    def _show_beside(self, path: str, why: str) -> None:
+        """Show what belongs to the named file *path*, unless that is in the workspace."""
+        try:
+            followed = follow(path)
+        except OSError:
+            return
+        if leads_out(followed, self._gathered.writable) or any(
+            is_beneath(followed.real, directory) for directory in self._writable_now
+        ):
+            return
+        root = code_root(followed.real, path, self._places, self._names)
+        if root is not None:
+            self._gathered.show(root, why, Rank.SEEN)
 
     def _function(self, target: str) -> list[str]:
         where, _ = split_target(target)
@@ -270,7 +306,9 @@ class _Confined:
         self._named("--ro", self._spec.ro, writable=False)
         self._named("--rw", self._spec.rw, writable=True)
         if not workspace.private:
-            self._protected()
+            self._protect_names(workspace.path)
+        for path in self._opened:
+            self._protect_names(path)
 
     def _named(self, option: str, paths: tuple[str, ...], *, writable: bool) -> None:
         for path in paths:
@@ -287,7 +325,7 @@ class _Confined:
             others = self._names.of(real)
             refuse_broad(real, option, self._places, (*others, *self._names.held_in(real)))
             if not is_directory and not os.path.isfile(real):
-                raise SpecError(f"{option} {shown} is neither a file nor a directory")
+                sockets.refuse_unusable(self._level, option, real, shown, writable=writable)
             there = self._gathered.pieces.get(real)
             if there is not None and there.writable != writable and there.rank >= Rank.WORKSPACE:
                 raise SpecError(
@@ -301,8 +339,29 @@ class _Confined:
                     hint or "make the run an environment of its own: python3 -m venv",
                 )
             if writable and not os.access(real, os.W_OK):
-                raise SpecError(f"{option} {shown} cannot be written to", f"ls -ld {shown}")
+                raise SpecError(
+                    f"{option} {shown} cannot be written to", f"ls -ld {shell_word(full)}"
+                )
+            if writable and is_directory and not is_beneath(real, self._workspace.path):
+                self._opened.append(real)
             self._gathered.show(full, option, Rank.NAMED, writable=writable, mapped=True)
+
+    def _cover_sockets(self) -> None:
+        """A run without a network reaches no service by its socket, but those that it is given."""
+        if self._level is not Sandbox.STRICT or self._network is Network.HOST:
+            return
+        pieces = self._gathered.pieces
+        binds = {path: piece for path, piece in pieces.items() if isinstance(piece.part, Bind)}
+        given = [
+            path
+            for path, piece in binds.items()
+            if piece.rank in (Rank.WORKSPACE, Rank.NAMED)
+            and not (self._workspace.private and path == self._workspace.path)
+        ]
+        for path in sockets.found(given, binds):
+            if path not in pieces:
+                cover = Cover(os.fsencode(path), optional=True)
+                self._gathered.put(Piece(cover, sockets.WHY, Rank.COVERED))
 
     def _keep_imports(self) -> None:
         """What decides about our imports stays as it is, wherever a run may write around it."""
@@ -333,28 +392,26 @@ class _Confined:
             elif self._places.why_kept(name) or self._reserved.why_not(name).why:
                 self._gathered.show(point, f"another name of {name}", Rank.KEPT)
 
-    def _protected(self) -> None:
-        workspace, unprotect = self._workspace.path, self._spec.unprotect
-        for name in protected.names(unprotect):
-            path = os.path.join(workspace, name)
-            if not os.path.lexists(path):
+    def _protect_names(self, directory: str) -> None:
+        """Protect what other programs obey in *directory*, which the run may write to."""
+        for name, why in protected.names_in(directory, self._spec.unprotect).items():
+            path = os.path.join(directory, name)
+            if not is_there(path):
                 continue
-            if name == ".git" and not os.path.isfile(path):
+            if name == ".git" and is_directory(path):
                 continue
             if name == protected.CONFIGURATION and not _configures_agentctl(path):
                 continue
-            self._protect(name, protected.reason(name))
-        for name, why in protected.of_git(workspace, unprotect).items():
-            self._protect(name, why)
+            self._protect(directory, path, why)
 
-    def _protect(self, name: str, why: str) -> None:
-        path = os.path.join(self._workspace.path, name)
+    def _protect(self, directory: str, path: str, why: str) -> None:
         if _leads_elsewhere(path):
-            self._exposed.append((name, "a link cannot be protected"))
+            told = path.removeprefix(self._workspace.path.rstrip("/") + "/")
+            self._exposed.append((told, "a link cannot be protected"))
             return
         # Somebody else's stays that: a key of root's, where root runs something in the
         # directory of a user, is not the run's to read.
-        mapped = not belongs_to_another(path, self._workspace.path)
+        mapped = not belongs_to_another(path, directory)
         self._gathered.put(Piece(Bind(os.fsencode(path), mapped=mapped), why, Rank.PROTECTED))
 
     # --- its own -----------------------------------------------------------
@@ -398,7 +455,7 @@ class _Confined:
             bind = Bind(f"/dev/{name}".encode(), writable=True, device=True, optional=True)
             self._gathered.put(Piece(bind, "a device", Rank.SEEN))
         for path, why in ((self._home, "its own home"), (self._tmp, "its own /tmp")):
-            bind = Bind(os.fsencode(path), writable=True)
+            bind = Bind(os.fsencode(path), writable=True, own=True)
             self._gathered.put(Piece(bind, why, Rank.WORKSPACE))
 
     def _refuse_changeable(self, view: View) -> None:
@@ -423,11 +480,14 @@ def _links(path: str) -> list[Link]:
 
 def _leads_elsewhere(path: str) -> bool:
     try:
-        return os.path.realpath(path) != path
-    except OSError:  # a link that another run exchanges at this moment
+        return os.path.realpath(path, strict=True) != path
+    except OSError:  # a link that leads nowhere, or that another run exchanges at this moment
         return True
 
 
 def _configures_agentctl(path: str) -> bool:
-    data = beginning(path, _CONFIG_BYTES + 1)
+    try:
+        data = whole(path, _CONFIG_BYTES)
+    except UnreadableError:
+        return True  # for all we know: as it is, it stays
     return data is not None and protected.has_settings(data)

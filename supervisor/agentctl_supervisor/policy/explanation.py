@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
+from agentctl_protocol.os_names import display, to_text
 from agentctl_protocol.report import SCHEMA, Limit
 from agentctl_protocol.spawning import Bind, Cover, Scratch
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Network, Sandbox
 from agentctl_supervisor.policy import environment, protected
 from agentctl_supervisor.policy.decision import Policy
-from agentctl_supervisor.policy.links import as_text
 from agentctl_supervisor.policy.view import Piece, Rank
 
 
@@ -38,7 +38,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     ``protected``: names in the workspace that it cannot change; ``exposed``: those that are
     there and that it can, with the reason; ``missing``: those that are not there, and are
     told of if the run makes them.  ``environment``: names of variables that are the caller's;
-    ``environment_own``: those that are the run's.  ``calls``: rules for the gate.
+    ``environment_own``: those that are the run's.  ``unseen``: paths that
+    the caller's variables name, and that the run does not see.  ``calls``: rules for the gate.
     ``origins``: where settings came from.
     ``steps``: what is taken from the run, in order, as its keepers list it.
     """
@@ -63,6 +64,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     unprotected: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     environment_own: tuple[str, ...] = ()
+    unseen: tuple[Shown, ...] = ()
     limits: tuple[Limit, ...] = ()
     calls: tuple[str, ...] = ()
     stop_when: str = ""
@@ -87,19 +89,19 @@ def explain(
         network=policy.network,
         everything=policy.workspace is None,
         own_uid=own_uid,
-        cwd=as_text(policy.cwd),
+        cwd=to_text(policy.cwd),
         workspace=policy.workspace.told if policy.workspace else "",
         workspace_private=policy.workspace is not None and policy.workspace.private,
         workspace_why=policy.workspace.why if policy.workspace else "",
         writable=_shown(pieces, writable=True),
         readable=_shown(pieces, writable=False),
         in_memory=tuple(
-            InMemory(as_text(piece.path), piece.part.size_bytes)
+            InMemory(to_text(piece.path), piece.part.size_bytes)
             for piece in pieces
             if isinstance(piece.part, Scratch) and piece.rank < Rank.COVERED
         ),
         covered=tuple(
-            Shown(as_text(piece.path), piece.why)
+            Shown(to_text(piece.path), piece.why)
             for piece in pieces
             if isinstance(piece.part, Cover) or piece.rank is Rank.COVERED
         ),
@@ -110,13 +112,14 @@ def explain(
         ),
         exposed=tuple(Shown(_inside(path, policy), why) for path, why in policy.exposed),
         missing=_missing(spec, policy),
-        unprotected=tuple(map(as_text, spec.unprotect)),
-        environment=tuple(sorted(map(as_text, set(policy.env) - set(own)))),
+        unprotected=tuple(map(to_text, spec.unprotect)),
+        environment=tuple(sorted(map(to_text, set(policy.env) - set(own)))),
         environment_own=own,
+        unseen=tuple(Shown(to_text(path), f"named by {name}") for name, path in policy.unseen),
         limits=limits,
         calls=tuple(_call_rules(spec)),
         stop_when="" if spec.stop_when is None else str(spec.stop_when),
-        origins=spec.origins,
+        origins={key: display(origin) for key, origin in spec.origins.items()},
         steps=steps,
     )
 
@@ -136,7 +139,7 @@ def _call_rules(spec: RunSpec) -> Iterator[str]:
 
 def _shown(pieces: tuple[Piece, ...], *, writable: bool) -> tuple[Shown, ...]:
     return tuple(
-        Shown(as_text(piece.path), piece.why)
+        Shown(to_text(piece.path), piece.why)
         for piece in pieces
         if isinstance(piece.part, Bind)
         and piece.writable == writable
@@ -148,7 +151,7 @@ def _shown(pieces: tuple[Piece, ...], *, writable: bool) -> tuple[Shown, ...]:
 def _inside(path: str, policy: Policy) -> str:
     """*path* as it is called in the workspace, if it lies there."""
     assert policy.workspace is not None
-    return as_text(path).removeprefix(policy.workspace.told.rstrip("/") + "/")
+    return to_text(path).removeprefix(policy.workspace.told.rstrip("/") + "/")
 
 
 def _missing(spec: RunSpec, policy: Policy) -> tuple[str, ...]:

@@ -7,19 +7,22 @@ It is found out in the process that a person started: another one, isolated (``-
 """
 
 import contextlib
+import errno
 import os
 import re
 import site
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.machinery import FileFinder, ModuleSpec
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from zipimport import zipimporter
 
 import msgspec
 
-from agentctl_supervisor.policy.contents import beginning
+from agentctl_supervisor.policy.contents import UnreadableError, entries, whole
 
+_T = TypeVar("_T")
 _PTH_BYTES: Final = 1 << 20
 _IMPORTS: Final = re.compile(r"\b(?:import|from)\s+(\w+)")
 
@@ -83,7 +86,9 @@ _ABSOLUTE: Final = (
 )
 _NOT_BOUND: Final = "python -P -m agentctl_supervisor, or agentctl, is not bound to it"
 _SAFE_PATH: Final = "python -P does not import from there; or name a directory of the run's own"
-_APART: Final = "install agentctl in an environment of its own: pipx install, uv tool install"
+_APART: Final = (
+    "install agentctl in an environment of its own: pipx install, uv tool install --link-mode copy"
+)
 _NO_USER_SITE: Final = "PYTHONNOUSERSITE=1 does without"
 
 
@@ -91,6 +96,9 @@ def import_path(environ: Mapping[str, str], here: str) -> ImportPath:
     """That of this process.
 
     *environ*: its environment, used or not.  *here*: where agentctl is next started.
+
+    Raises:
+        UnreadableError: what decides about it cannot be known.
     """
     users = _user_site(here)
     sites = (*(os.path.join(here, at) for at in site.getsitepackages()), *users)
@@ -188,7 +196,8 @@ def _pth_lines(directory: str) -> Iterator[tuple[str, list[str], tuple[str, ...]
     """Of each line that ``site`` obeys: its file, and what it imports, or the path that it adds."""
     for name in _pth_files(directory):
         # What cannot be decoded names nothing that could be made.
-        data = beginning(os.path.join(directory, name), _PTH_BYTES) or b""
+        file = os.path.join(directory, name)
+        data = as_python_reads(partial(whole, file, _PTH_BYTES)) or b""
         for line in data.decode("utf-8-sig", "surrogateescape").splitlines():
             if "\0" in line:  # no path, nor code
                 continue
@@ -199,10 +208,21 @@ def _pth_lines(directory: str) -> Iterator[tuple[str, list[str], tuple[str, ...]
 
 
 def _pth_files(directory: str) -> list[str]:
+    found = as_python_reads(lambda: [entry.name for entry in entries(directory)])
+    return sorted(name for name in found or () if name.endswith(".pth"))
+
+
+def as_python_reads(read: Callable[[], _T]) -> _T | None:
+    """What *read* returns; None for what we may not read, which Python passes over.
+
+    No run can make it readable for the next start, which would: whatever it hangs on is reserved.
+    """
     try:
-        return sorted(name for name in os.listdir(directory) if name.endswith(".pth"))
-    except OSError:
-        return []
+        return read()
+    except UnreadableError as error:
+        if error.number == errno.EACCES:
+            return None
+        raise
 
 
 def _imported() -> Iterator[str]:

@@ -1,9 +1,11 @@
 """Directories that programs are installed in, and what to show of them."""
 
+import itertools
 import os
 from collections.abc import Iterator
 from typing import Final
 
+from agentctl_supervisor.policy.contents import UnreadableError, entries
 from agentctl_supervisor.policy.links import is_beneath
 from agentctl_supervisor.policy.places import Places
 
@@ -11,6 +13,7 @@ BIN: Final = frozenset({"bin", "sbin", "shims"})
 """What a directory of programs is called that has its libraries beside it."""
 
 _SYSTEM: Final = ("/usr", "/opt", "/bin", "/lib", "/nix/store", "/gnu/store")
+_MOST_LIBRARIES: Final = 20_000
 _OF_PREFIX: Final = ("bin", "lib", "lib64", "libexec", "include")
 _OF_MANAGERS: Final = ("shims", "versions", "version", "plugins", "installs", "tools")
 """Where pyenv, rbenv, nodenv, asdf and volta keep what they choose from."""
@@ -27,8 +30,9 @@ def is_installation(prefix: str) -> bool:
         return True
     libraries = os.path.join(real, "lib")
     try:
-        names = os.listdir(libraries)
-    except OSError:
+        found = itertools.islice(entries(libraries), _MOST_LIBRARIES)
+        names = [entry.name for entry in found]
+    except UnreadableError:
         return False
     return any(
         os.path.isfile(os.path.join(libraries, name, "os.py"))

@@ -97,11 +97,6 @@ def leads_out(followed: Followed, directories: Iterable[str]) -> bool:
     return any(is_beneath(place, d) for place, _ in followed.links for d in inside)
 
 
-def as_text(path: str) -> str:
-    """*path* as text that can be sent: what is not UTF-8 is escaped."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
 def cut_short(path: str) -> str:
     """*path* for a message, which is to stay one that can be read."""
     return path if len(path) <= _SHOWN else path[:_SHOWN] + "..."

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
+from agentctl_supervisor.policy.contents import is_missing, unreadable
 from agentctl_supervisor.policy.links import is_beneath, lies_inside
 from agentctl_supervisor.processes.mountinfo import Mount, mount_of
 
@@ -17,7 +18,8 @@ class OtherNames:
     """Knows them from a *table* of mounts.
 
     Another file system that shows the same files, as an overlay or a network's does, is not
-    seen through, and neither is a hard link.
+    seen through, and neither is a hard link.  Its methods raise `UnreadableError` where a mount
+    cannot be looked at.
     """
 
     def __init__(self, table: Iterable[Mount]) -> None:
@@ -40,7 +42,7 @@ class OtherNames:
 
         *within*: only those that lie inside one of these directories.
         """
-        mount = self._mounts.get(mount_of(path) or 0) if self._mounts else None
+        mount = self._mounts.get(_mount_of(path) or 0) if self._mounts else None
         if mount is None:
             return ()
         inside = _join(mount.root, os.path.relpath(path, mount.point))
@@ -59,7 +61,7 @@ class OtherNames:
         return tuple(
             mount.point
             for mount in self._mounts.values()
-            if lies_inside(mount.point, directory) and mount_of(mount.point) == mount.number
+            if lies_inside(mount.point, directory) and _mount_of(mount.point) == mount.number
         )
 
     def held_in(self, directory: str) -> tuple[str, ...]:
@@ -69,6 +71,13 @@ class OtherNames:
     def with_all(self, paths: Iterable[str]) -> tuple[str, ...]:
         """*paths*, and the other names of each."""
         return tuple(dict.fromkeys(name for path in paths for name in (path, *self.of(path))))
+
+
+def _mount_of(path: str) -> int | None:
+    try:
+        return mount_of(path)
+    except OSError as error:
+        raise unreadable(path, error) from None
 
 
 def _overlap(found: list[Mount]) -> bool:
@@ -83,8 +92,8 @@ def _join(directory: str, inside: str) -> str:
 
 
 def _is_one(path: str, name: str) -> bool:
-    """Whether both lead to one file: a mount may be covered by another."""
+    """Whether both lead to one file, or may: a mount may be covered by another."""
     try:
         return os.path.samestat(os.lstat(path), os.lstat(name))
-    except OSError:
-        return False
+    except OSError as error:
+        return not is_missing(error)

@@ -11,10 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
+from typing import Final, NamedTuple
 
+from agentctl_protocol.spec import SpecError
+from agentctl_supervisor.policy.contents import entries, is_there, status
 from agentctl_supervisor.policy.import_path import PACKAGES, search_path
 from agentctl_supervisor.policy.installations import prefix_parts
+from agentctl_supervisor.policy.links import cut_short
 from agentctl_supervisor.policy.places import Places
+
+_OF_THE_SYSTEM: Final = ("/usr/lib", "/nix/store/")
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ def own_files(places: Places, python_path: str) -> tuple[OwnFile, ...]:
     """What runs see of ours; paths as they are written, links and all."""
     found: dict[str, OwnFile] = {}
     for file in (*_interpreter(places), *_packages(), *_search_path(places, python_path)):
-        if os.path.exists(file.path):
+        if is_there(file.path, follow=True) if file.kept else os.path.exists(file.path):
             found.setdefault(os.path.normpath(file.path), file)
     return tuple(found.values())
 
@@ -48,25 +54,73 @@ def _packages() -> Iterator[OwnFile]:
         spec = find_spec(name)
         for path in (spec.submodule_search_locations or ()) if spec else ():
             yield OwnFile(path, "agentctl's own files")
-            for link in _links_beneath(path):
+            for link in _beneath(path).links:
                 yield OwnFile(link, "agentctl's own files")
 
 
+def second_name() -> str:
+    """Return a file of ours that has a second name by which a run might change it, or nothing.
+
+    ``uv`` makes hard links into its cache, ``conda`` into its packages.  Where the other name
+    is cannot be found out, and whoever writes to it writes to ours.
+    """
+    for name in PACKAGES:
+        spec = find_spec(name)
+        for path in (spec.submodule_search_locations or ()) if spec else ():
+            if linked := _beneath(path).hard_linked:
+                return linked
+    try:
+        found = os.stat(os.__file__)
+    except PermissionError:  # whoever may not even look there does not own it
+        return ""
+    return os.__file__ if _has_second_name(found, os.__file__) else ""
+
+
+def refuse_second_names() -> None:
+    """Refuse to start a run where a file of ours has a `second_name`.
+
+    Raises:
+        SpecError: with the file, and how to install copies.
+    """
+    if linked := second_name():
+        raise SpecError(
+            f"{cut_short(linked)}, a file of agentctl's, has a second name (a hard link into a"
+            " package cache), by which a run could change it",
+            "uv tool install --reinstall --link-mode copy agentctl-supervisor"
+            " (UV_LINK_MODE=copy for uv run, uvx); conda: set always_copy; or use pip, pipx",
+        )
+
+
+class _Beneath(NamedTuple):
+    """What is in a directory: symbolic links, and one of the files with a second name."""
+
+    links: tuple[str, ...]
+    hard_linked: str
+
+
 @lru_cache(maxsize=len(PACKAGES))
-def _links_beneath(directory: str) -> tuple[str, ...]:
-    """As a farm of links has them; looked for once, since it takes 1 ms for all packages."""
-    found, left = [], [directory]
+def _beneath(directory: str) -> _Beneath:
+    """Look for links once, since it takes 1 ms for all packages."""
+    links, hard_linked, left = list[str](), "", [directory]
     while left:
-        try:
-            with os.scandir(left.pop()) as entries:
-                for entry in entries:
-                    if entry.is_symlink():
-                        found.append(entry.path)
-                    elif entry.is_dir():
-                        left.append(entry.path)
-        except OSError:
-            continue
-    return tuple(found)
+        inside = left.pop()
+        for entry in entries(inside):
+            path = os.path.join(inside, entry.name)
+            if entry.is_link:
+                links.append(path)
+            elif entry.is_directory:
+                left.append(path)
+            elif not hard_linked and (found := status(path)) and _has_second_name(found, path):
+                hard_linked = path
+    return _Beneath(tuple(links), hard_linked)
+
+
+def _has_second_name(found: os.stat_result, path: str) -> bool:
+    # What belongs to somebody else cannot be written to by its other name either.  OSTree and
+    # Nix link the files of the whole system, which is shown to no run to write to.
+    return (
+        found.st_nlink > 1 and found.st_uid == os.geteuid() and not path.startswith(_OF_THE_SYSTEM)
+    )
 
 
 def _search_path(places: Places, python_path: str) -> Iterator[OwnFile]:

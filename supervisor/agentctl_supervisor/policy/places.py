@@ -8,6 +8,7 @@ from typing import Final
 
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.errors import StateDirectoryError
+from agentctl_supervisor.policy.contents import status
 from agentctl_supervisor.policy.links import cut_short, is_beneath, lies_inside
 from agentctl_supervisor.store.state_paths import runtime_directory, state_root
 
@@ -140,9 +141,12 @@ def _is_its_owners_home(path: str) -> bool:
     """Whether *path* is somebody's home directory: root comes into those of others, too."""
     if os.geteuid() != 0:
         return False
+    found = status(path, follow=True)
+    if found is None:
+        return False
     try:
-        home = pwd.getpwuid(os.stat(path).st_uid).pw_dir
-    except (OSError, KeyError):
+        home = pwd.getpwuid(found.st_uid).pw_dir
+    except KeyError:
         return False
     return home.startswith("/") and home != "/" and os.path.realpath(home) == path
 
@@ -157,6 +161,8 @@ def _states(environ: Mapping[str, str]) -> tuple[list[str], str]:
         except StateDirectoryError:
             pass
         found.append(os.fspath(runtime_directory(variables)))
+    # Also where sudo has left another user's home in the environment: then it is that user's.
+    found.append(os.path.join(environ.get("HOME", ""), ".local/state/agentctl"))
     # Long paths of sockets are shortened to something in here.
     found.append(f"/tmp/agentctl-{os.geteuid()}")
     config = environ.get("XDG_CONFIG_HOME", "")

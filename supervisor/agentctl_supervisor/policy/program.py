@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agentctl_supervisor.policy.contents import beginning
+from agentctl_supervisor.policy.contents import UnreadableError, beginning, is_there
 from agentctl_supervisor.policy.installations import BIN, is_installation, prefix_parts
 from agentctl_supervisor.policy.links import follow, is_beneath
 from agentctl_supervisor.policy.places import Places
@@ -39,12 +39,14 @@ class Program:
     """What was found of a program.
 
     ``argv``: it and its arguments, where the two that are paths, program and script, hold
-    from everywhere.  ``needs``: what it is installed in.  ``code``: what it is itself.
+    from everywhere.  ``needs``: what it is installed in.  ``code``: what it is itself;
+    ``named``: the files of that which were named by a path.
     """
 
     argv: tuple[str, ...]
     needs: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,30 +88,37 @@ def look_up(argv: Sequence[str], where: Surroundings) -> Program:
         return Program(tuple(words))
     needs = _needs(found, where)
     code = [found]
+    named = [found] if "/" in words[0] else []
     at = _script(words)
     if at is not None:
         words[at] = _meant(words[at], here, there)
         if os.path.isfile(script := os.path.join(there, words[at])):
             code.append(script)
+            named.append(script)
             if os.path.basename(os.path.dirname(os.path.abspath(script))) in BIN:
                 needs += _prefixes(os.path.abspath(script), where)
     elif module := _module(words):
         code += module_code(module, there)
-    return Program(tuple(words), tuple(dict.fromkeys(needs)), tuple(dict.fromkeys(code)))
+    return Program(
+        tuple(words), tuple(dict.fromkeys(needs)), tuple(dict.fromkeys(code)), tuple(named)
+    )
 
 
 def module_code(module: str, directory: str) -> list[str]:
     """The file or package in *directory* that the top of *module* is imported from.
 
     With a file comes what was compiled beside it: Python believes that, not the source.
+
+    Raises:
+        UnreadableError: what a run may not change of it cannot be known.
     """
     top = os.path.join(directory, module.partition(".")[0])
-    if os.path.exists(top):
+    if is_there(top, follow=True):
         return [top]
-    if not os.path.exists(f"{top}.py"):
+    if not is_there(f"{top}.py", follow=True):
         return []
     compiled = os.path.join(directory, "__pycache__")
-    return [f"{top}.py", *([compiled] if os.path.exists(compiled) else [])]
+    return [f"{top}.py", *([compiled] if is_there(compiled, follow=True) else [])]
 
 
 def interpreter(path: str, where: Surroundings) -> Program:
@@ -184,7 +193,7 @@ def _hops(file: str, where: Surroundings) -> Iterator[str]:
 def _home_of_venv(prefix: str, where: Surroundings) -> list[str]:
     """Where the interpreter of the virtual environment *prefix* is installed: PEP 405."""
     config = os.path.join(prefix, "pyvenv.cfg")
-    text = beginning(config, _CONFIG_BYTES) or b""
+    text = _said(config, _CONFIG_BYTES)
     for line in text.decode("utf-8", "replace").splitlines():
         key, _, value = line.partition("=")
         if key.strip().lower() == "home" and os.path.isabs(home := value.strip()):
@@ -194,9 +203,17 @@ def _home_of_venv(prefix: str, where: Surroundings) -> list[str]:
     return []
 
 
+def _said(file: str, most: int) -> bytes:
+    """The first bytes of *file*; nothing where it cannot be read, for it only ever opens more."""
+    try:
+        return beginning(file, most) or b""
+    except UnreadableError:
+        return b""
+
+
 def _interpreter_line(file: str) -> str:
     """The program that the ``#!`` line of *file* names, ``env``'s argument included."""
-    first = beginning(file, _FIRST_BYTES) or b""
+    first = _said(file, _FIRST_BYTES)
     if not first.startswith(b"#!"):
         return ""
     words = os.fsdecode(first[2:].partition(b"\n")[0]).split()

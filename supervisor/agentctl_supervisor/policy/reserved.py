@@ -1,12 +1,13 @@
 """What no run may be given to write to: what is ours, what we obey, and where we import from."""
 
 import os
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from agentctl_supervisor.policy.import_path import ImportPath, Searched
+from agentctl_protocol.shell_words import shell_word
+from agentctl_supervisor.policy.contents import entries
+from agentctl_supervisor.policy.import_path import ImportPath, Searched, as_python_reads
 from agentctl_supervisor.policy.links import cut_short, follow_there, is_beneath, lies_inside
 from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.own_files import OwnFile
@@ -163,17 +164,14 @@ def _with_making(path: str, hint: str) -> str:
     _, ending = os.path.splitext(path)
     if ending or cut_short(path) != path:
         return hint
-    make = f"mkdir -p {shlex.quote(path)}"
+    make = f"mkdir -p {shell_word(path)}"
     return f"{make}; or {hint}" if hint else make
 
 
 def _links(directory: str, path: ImportPath) -> list[str]:
     """The links in *directory* that are called like modules."""
-    try:
-        with os.scandir(directory) as entries:
-            return [e.path for e in entries if e.is_symlink() and path.has(e.name)]
-    except OSError:
-        return []
+    found = as_python_reads(lambda: [entry.name for entry in entries(directory) if entry.is_link])
+    return [os.path.join(directory, name) for name in found or () if path.has(name)]
 
 
 def _refusal(what: str, searched: Searched) -> Refusal:

@@ -6,6 +6,7 @@ shown already is left out.  Pure but for looking at what is there.
 
 import enum
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from functools import cached_property
 import msgspec
 
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
+from agentctl_supervisor.policy.contents import is_directory, is_missing, status, unreadable
 from agentctl_supervisor.policy.links import follow, leads_out, lies_inside
 
 
@@ -110,18 +112,24 @@ class Gathered:
 
         *mapped*: for a run with a uid of its own, what belongs to its owner is the run's;
         default: where others could not read it.  What is not there is left out.
+
+        Raises:
+            UnreadableError: what is to be kept from the run cannot be looked at.
         """
         try:
             followed = follow(path)
             found = os.stat(followed.real)
-        except OSError:
+        except OSError as error:
+            # What is not shown needs no protection.
+            if rank >= Rank.CODE and not writable and not is_missing(error):
+                raise unreadable(path, error) from None
             return
         if leads_out(followed, self.writable):
             return
         for place, target in followed.links:
             self.put(Piece(Link(os.fsencode(place), os.fsencode(target)), why, Rank.LINK))
         if mapped is None:
-            needed = 0o005 if os.path.isdir(followed.real) else 0o004
+            needed = 0o005 if stat.S_ISDIR(found.st_mode) else 0o004
             mapped = found.st_mode & needed != needed
         bind = Bind(os.fsencode(followed.real), writable=writable, mapped=mapped, optional=optional)
         self.put(Piece(bind, why, rank))
@@ -206,7 +214,9 @@ def _in(piece: Piece, outer: Part | None) -> Piece | None:
             bind = _as_in(piece, outer)
             same = piece.writable == outer.writable and bind.part == _mapped_as(outer, bind.part)
             return None if same else bind
-        case ((Cover() | Scratch()), Bind()) if not os.path.isdir(piece.path):
+        case (Cover(optional=True), Bind()):
+            return piece
+        case ((Cover() | Scratch()), Bind()) if not is_directory(piece.path):
             return None
         case Cover(), (None | Scratch() | Cover()):
             # Nothing is there that would have to be covered.
@@ -228,11 +238,14 @@ def _mapped_as(outer: Bind, part: Part) -> Part:
 
 
 def belongs_to_another(path: bytes | str, directory: bytes | str) -> bool:
-    """Whether a file is not of the user whom *directory* belongs to.  Of none that is not there."""
-    try:
-        return os.stat(path).st_uid != os.stat(directory).st_uid
-    except OSError:
-        return False
+    """Whether a file is not of the user whom *directory* belongs to.  Of none that is not there.
+
+    Raises:
+        UnreadableError: that cannot be known.
+    """
+    found = status(os.fsdecode(path), follow=True)
+    around = status(os.fsdecode(directory), follow=True)
+    return found is not None and around is not None and found.st_uid != around.st_uid
 
 
 def _opened(piece: Piece, pieces: list[Piece]) -> Piece:
@@ -254,6 +267,8 @@ def _with_pins(pieces: list[Piece]) -> list[Piece]:
     for piece, around in _nested(pieces):
         outer = around[-1] if around else None
         if outer is None or not outer.writable or piece.writable:
+            continue
+        if isinstance(piece.part, Cover) and piece.part.optional:
             continue
         assert isinstance(outer.part, Bind)
         parent = os.path.dirname(piece.path)

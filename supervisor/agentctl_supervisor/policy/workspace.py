@@ -3,8 +3,10 @@
 import os
 from dataclasses import dataclass
 
+from agentctl_protocol.os_names import to_text
+from agentctl_protocol.shell_words import shell_word
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.policy.links import as_text, cut_short, is_beneath
+from agentctl_supervisor.policy.links import cut_short, is_beneath
 from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.places import Places
 from agentctl_supervisor.policy.reserved import Refusal, Reserved
@@ -26,8 +28,8 @@ class Workspace:
 
     @property
     def told(self) -> str:
-        """Its path for records: what is not UTF-8 is escaped."""
-        return as_text(self.path)
+        """Its path for records."""
+        return to_text(self.path)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ def choose(
             why = "not yours to write to"
         return Workspace(fresh, fresh, True, why, hint) if why else _of(cwd, cwd)
     if asked.missing:
-        raise SpecError(f"--workspace {asked.shown} is not there", f"mkdir -p {asked.shown}")
+        raise SpecError(
+            f"--workspace {asked.shown} is not there", f"mkdir -p {shell_word(asked.real)}"
+        )
     if not asked.is_directory:
         raise SpecError(f"--workspace {asked.shown} is not a directory", "name its directory")
     why, hint = _why_not(asked, places, reserved)
@@ -94,7 +98,9 @@ def choose(
             or "name a directory made for the run, or leave it out in such a place for a fresh one",
         )
     if not asked.writable:
-        raise SpecError(f"--workspace {asked.shown} cannot be written to", f"ls -ld {asked.shown}")
+        raise SpecError(
+            f"--workspace {asked.shown} cannot be written to", f"ls -ld {shell_word(asked.real)}"
+        )
     return _of(asked, cwd)
 
 

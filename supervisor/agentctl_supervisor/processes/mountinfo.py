@@ -48,16 +48,18 @@ def _unescaped(field: bytes) -> str:
 
 
 def mount_of(path: str) -> int | None:
-    """The number of the mount that *path*, no link, is found on; None if it cannot be opened."""
+    """The number of the mount that *path*, no link, is found on; None if it is not there.
+
+    Raises:
+        OSError: that cannot be known.
+    """
     try:
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         lines = Path(f"/proc/self/fdinfo/{fd}").read_bytes().splitlines()
         return next(int(line[7:]) for line in lines if line.startswith(b"mnt_id:"))
-    except (OSError, StopIteration):
-        return None
     finally:
         os.close(fd)
 

@@ -13,8 +13,9 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from agentctl_protocol.os_names import to_text
 from agentctl_protocol.spawning import ProcessIdentity
-from agentctl_supervisor.workspace.roots import as_text, relative_to
+from agentctl_supervisor.workspace.roots import relative_to
 
 BUDGET_S: Final = 0.01
 MAX_BYTES: Final = 4096
@@ -84,7 +85,7 @@ def _told(found: dict[bytes, None], unread: str) -> OpenFiles:
     for path in sorted(found):
         left_bytes -= len(path)
         if left_bytes >= 0:
-            paths.append(as_text(path))
+            paths.append(to_text(path))
     left_out = len(found) - len(paths)
     notes = [unread, f"{left_out} more files were open for writing" if left_out else ""]
     return OpenFiles(tuple(paths), "; ".join(filter(None, notes)))

@@ -17,6 +17,7 @@ from typing import Final
 
 import trio
 
+from agentctl_supervisor import readiness
 from agentctl_supervisor.processes.process_tree import children_of, descendants, open_pidfd
 
 _PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2), kernel 3.4
@@ -40,7 +41,7 @@ async def wait_swept(spawner: int, wardens: Collection[int]) -> None:
                 if pidfd is None:
                     continue
                 try:
-                    await trio.lowlevel.wait_readable(pidfd)
+                    await readiness.wait_readable(pidfd)
                 finally:
                     os.close(pidfd)
             await trio.lowlevel.checkpoint()
@@ -52,7 +53,8 @@ async def sweep_own(keep: Collection[int]) -> None:
     Only for a process that has no children besides.  Another process does it, since
     sweeping blocks; that one is ours, too, and not swept.  Not to be called twice at once.
     """
-    with trio.move_on_after(_WITHIN_S), contextlib.suppress(OSError):
+    # RuntimeError: trio found no thread to start it on.
+    with trio.move_on_after(_WITHIN_S), contextlib.suppress(OSError, RuntimeError):
         # It cannot always be started; then the report names who is left.
         sweep = await trio.lowlevel.open_process(
             [sys.executable, "-I", "-m", "agentctl_child.keepers.sweep", str(os.getpid()),

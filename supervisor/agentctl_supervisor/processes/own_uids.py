@@ -3,9 +3,10 @@
 To uid 0, DAC, RLIMIT_NPROC and the permission to signal mean nothing; and it may write the
 kernel's settings whatever else is taken from it.  The number is made of the supervisor's pid
 and a slot: no two live runs of this machine share one, and nothing has to be written down or
-locked.
+locked.  All supervisors of one process take from the same slots.
 """
 
+import functools
 from collections import deque
 from typing import Final
 
@@ -33,7 +34,7 @@ def uids_of(pid: int) -> frozenset[int]:
 
 
 class OwnUids:
-    """The uids of one supervisor; *pid* is its own."""
+    """The uids of the supervisors in the process *pid*."""
 
     def __init__(self, pid: int) -> None:
         # The one that was given back last is used last: what its run left somewhere is the
@@ -57,3 +58,9 @@ class OwnUids:
     def give_back(self, uid: int) -> None:
         """The run with *uid* is gone, all of it."""
         self._free.append(uid)
+
+
+@functools.cache
+def own_uids(pid: int) -> OwnUids:
+    """The one `OwnUids` of the process *pid*, which is our own.  A fork of it gets another."""
+    return OwnUids(pid)

@@ -6,17 +6,19 @@ environment) is shown to people, and decides nothing while its keepers are alive
 """
 
 import contextlib
+import math
 import os
 import re
 import select
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from agentctl_protocol.os_names import to_native
 from agentctl_protocol.records import ContainedRecord
 from agentctl_protocol.spawning import RUN_ID_VARIABLE, ProcessIdentity
 from agentctl_protocol.vocabulary import Containment
@@ -25,6 +27,9 @@ _DEAD: Final = frozenset("ZXx")
 _MAX_COMMAND: Final = 4096
 _SHOWN_COMMAND: Final = 200
 _MAX_READ: Final = 1 << 18
+CENSUS_S: Final = 0.05
+"""How long a signal may wait until those are counted whom it is for."""
+_CUT_SHORT: Final = -1
 LONGEST_POLL_S: Final = 86_400.0
 """poll(2) takes an int of milliseconds, which is 24 days; whoever waits longer looks again."""
 
@@ -94,7 +99,7 @@ def members(contained: ContainedRecord, *, with_init: bool = False) -> list[Proc
     the descendants of the warden; where the run has a cgroup, everything in that too.  Its
     keepers are not of the run: neither the warden nor, unless *with_init*, init.
     """
-    found = set(_in_cgroup(contained.cgroup)) if contained.cgroup else set()
+    found = set(_in_cgroup(to_native(contained.cgroup))) if contained.cgroup else set()
     if contained.containment is Containment.PID_NAMESPACE:
         found |= _in_namespace(contained)
     elif is_alive(contained.warden):
@@ -103,6 +108,29 @@ def members(contained: ContainedRecord, *, with_init: bool = False) -> list[Proc
     if contained.containment is Containment.PID_NAMESPACE and not with_init:
         found.discard(contained.root.pid)
     return _alive(found)
+
+
+class Census(NamedTuple):
+    """Processes that were alive; not ``complete``: there was no time to look for more."""
+
+    alive: Sequence[ProcessIdentity]
+    complete: bool
+
+
+def census(contained: ContainedRecord, within_s: float = CENSUS_S) -> Census:
+    """Whoever of `members` is found within about *within_s* seconds, however many there are."""
+    until = time.monotonic() + within_s
+    looked_at = {contained.warden.pid}
+    if contained.containment is Containment.PID_NAMESPACE:
+        looked_at.add(contained.root.pid)
+    alive: list[ProcessIdentity] = []
+    for pid in _candidates(contained, until):
+        if pid == _CUT_SHORT or time.monotonic() >= until:
+            return Census(alive, complete=False)
+        if pid not in looked_at:
+            looked_at.add(pid)
+            alive += _alive([pid])
+    return Census(sorted(alive, key=lambda who: who.pid), complete=True)
 
 
 def descendants(roots: set[int], *, keep: Collection[int] = ()) -> list[ProcessIdentity]:
@@ -165,6 +193,27 @@ def command_line(pid: int) -> str:
 # --- who belongs to a run --------------------------------------------------
 
 
+def _candidates(contained: ContainedRecord, until: float) -> Iterator[int]:
+    """The numbers of a run's processes, the quickest way first; some twice, some dead."""
+    if contained.cgroup:
+        yield from _in_cgroup(contained.cgroup)
+    in_namespace = contained.containment is Containment.PID_NAMESPACE
+    root = contained.root if in_namespace else contained.warden
+    if is_alive(root):
+        yield from _descent({root.pid})
+    if not in_namespace:
+        return
+    by_namespace = _by_namespace(until)
+    if by_namespace is None:
+        yield _CUT_SHORT
+        return
+    inhabitants = by_namespace.get(contained.namespace or 0, ())
+    # Looked at again: the number may mean another process by now.
+    found = {pid for pid in inhabitants if _namespace_of(pid) == contained.namespace}
+    yield from found
+    yield from _descent(found)
+
+
 def _in_cgroup(path: str) -> Iterable[int]:
     for directory, _, _ in os.walk(path):
         try:
@@ -182,7 +231,7 @@ def _in_namespace(contained: ContainedRecord) -> set[int]:
     another uid hides it (ptrace(2) access), and one may have gone into a namespace below.
     The inode finds what does not descend from init: whoever joined by setns(2).
     """
-    inhabitants = _by_namespace().get(contained.namespace or 0, ())
+    inhabitants = (_by_namespace() or {}).get(contained.namespace or 0, ())
     # Looked at again: the number may mean another process by now.
     found = {pid for pid in inhabitants if _namespace_of(pid) == contained.namespace}
     if is_alive(contained.root):
@@ -200,8 +249,8 @@ class _Scan(NamedTuple):
 _last_scan: _Scan | None = None
 
 
-def _by_namespace() -> Mapping[int, Collection[int]]:
-    """The numbers of all processes, by their pid namespace.
+def _by_namespace(until: float = math.inf) -> Mapping[int, Collection[int]] | None:
+    """The numbers of all processes, by their pid namespace; None if it takes longer than *until*.
 
     A scan serves again for as long as it took.  It is not of one instant anyway, and so
     a supervisor that stops 1,000 runs at once reads /proc a few times, and not 1,000.
@@ -214,6 +263,8 @@ def _by_namespace() -> Mapping[int, Collection[int]]:
     for pid in _all_pids():
         if (inode := _namespace_of(pid)) is not None:
             found[inode].append(pid)
+        if time.monotonic() >= until:
+            return None
     ended = time.monotonic()
     _last_scan = _Scan(found, ended + (ended - began))
     return found
@@ -227,6 +278,11 @@ def _namespace_of(pid: int) -> int | None:
 
 
 def _with_descendants(roots: set[int], keep: Collection[int] = ()) -> set[int]:
+    return roots.union(_descent(roots, keep))
+
+
+def _descent(roots: set[int], keep: Collection[int] = ()) -> Iterator[int]:
+    """The numbers below *roots*, without *keep* and what is below those."""
     children = _children if _has_children_files() else _children_by_parent().__getitem__
     found, left = set(roots), list(roots)
     while left:
@@ -234,7 +290,7 @@ def _with_descendants(roots: set[int], keep: Collection[int] = ()) -> set[int]:
             if child not in found and child not in keep:
                 found.add(child)
                 left.append(child)
-    return found
+                yield child
 
 
 @cache

@@ -5,6 +5,7 @@ that a person can open.
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -15,10 +16,11 @@ from agentctl_protocol.errors import PeerProtocolError
 from agentctl_protocol.messages import CallFinished, CallKind
 from agentctl_protocol.records import VerdictRecord
 from agentctl_protocol.report import Call
-from agentctl_protocol.values import NIL, open_value
+from agentctl_protocol.values import MAX_CONTAINERS, NIL, TooManyPartsError, open_value, opening
 
 MAX_CALLS: Final = 1000
-MAX_OPEN_CALLS: Final = 10_000
+MAX_OPEN_CALLS: Final = 2000
+"""Of one more, the one that began first counts as over, and as interrupted."""
 MAX_VALUE_BYTES: Final = 4 << 20
 MAX_ERROR: Final = 4096
 MAX_STREAMED: Final = 1 << 20
@@ -29,7 +31,8 @@ MAX_CUT: Final = 8
 SAMPLE: Final = 4096
 """Characters of a text that are kept of one whose rest is only counted."""
 
-_OMITTED: Final = "(omitted; it is in the log)"
+OMITTED: Final = "(omitted; it is in the log)"
+"""In place of a value that is too long for a report."""
 
 CallOutcome: TypeAlias = Literal["ok", "error", "cancelled"]
 
@@ -186,18 +189,25 @@ class CallHistory:
         if self._with_values.pop(call.number, None) is not None:
             self._value_bytes -= call.value_bytes
         call.outcome, call.finished_ns = message.outcome, time_ns
-        call.result, call.error = message.result, message.error[:MAX_ERROR]
+        # A copy: the original is a view that keeps all of its message in memory.
+        call.result, call.error = msgspec.Raw(bytes(message.result)), message.error[:MAX_ERROR]
         self._hold(call)
         self._end(call)
         return call.kind, call.name
 
-    def calls(self, notes: list[str], *, interrupted: bool) -> tuple[Call, ...]:
-        """What the report shows; a value that cannot be shown adds a sentence to *notes*.
+    def calls(
+        self, opener: "Opener", *, interrupted: bool
+    ) -> Generator[None, None, tuple[Call, ...]]:
+        """What the report shows, in steps.
 
         *interrupted*: the run is over, so what is open stays unfinished for ever.
         """
         every = sorted((*self._over, *self._open.values()), key=lambda call: call.number)
-        return tuple(_shown(call, notes, interrupted=interrupted) for call in every)
+        shown = []
+        for call in every:
+            yield
+            shown.append((yield from _shown(call, opener, interrupted=interrupted)))
+        return tuple(shown)
 
     def _end(self, call: _Granted) -> None:
         self._over.append(call)
@@ -224,9 +234,9 @@ def _cut_call(call: _Granted) -> CutCall:
     return CutCall(call.id, call.name, call.args, text, call.streamed_chars, call.args_bytes)
 
 
-def _shown(call: _Granted, notes: list[str], *, interrupted: bool) -> Call:
-    args = open_or_note(call.args, f"arguments of call {call.id}", notes)
+def _shown(call: _Granted, opener: "Opener", *, interrupted: bool) -> Generator[None, None, Call]:
     started_at = datetime.fromtimestamp(call.time_ns / 1e9, UTC)
+    args = yield from opener.open(call.args, f"arguments of call {call.id}")
     if call.outcome is None and not interrupted:
         return Call(call.id, call.kind, call.name, "open", args, started_at=started_at)
     if call.outcome is None:
@@ -241,17 +251,52 @@ def _shown(call: _Granted, notes: list[str], *, interrupted: bool) -> Call:
         call.name,
         call.outcome,
         args,
-        open_or_note(call.result, f"result of call {call.id}", notes),
+        (yield from opener.open(call.result, f"result of call {call.id}")),
         call.error,
         started_at,
         max(0.0, (call.finished_ns - call.time_ns) / 1e9),
     )
 
 
+class Opener:
+    """Opens values of a child for a report, within a budget of arrays and maps for all of them.
+
+    ``notes``: a sentence for each value that cannot be shown.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.notes: list[str] = []
+        self._left = most
+
+    def __repr__(self) -> str:
+        return f"<Opener, {self._left} arrays and maps left>"
+
+    def open(self, raw: msgspec.Raw | None, what: str) -> Generator[None, None, Any]:
+        """The value of *raw*, in steps; None and a note if there is none in it."""
+        if raw is None or self._left < 0:
+            return OMITTED
+        if raw is NIL:
+            return None
+        most = min(self._left, MAX_CONTAINERS)
+        try:
+            opened = yield from opening(raw, what, most)
+        except TooManyPartsError as error:
+            if most < MAX_CONTAINERS:
+                self._left = -1
+                return OMITTED
+            self.notes.append(str(error))
+            return None
+        except PeerProtocolError as error:
+            self.notes.append(str(error))
+            return None
+        self._left -= opened.containers
+        return opened.value
+
+
 def open_or_note(raw: msgspec.Raw | None, what: str, notes: list[str]) -> Any:
     """The value of *raw*, from a child; if there is none in it, None and a sentence in *notes*."""
     if raw is None:
-        return _OMITTED
+        return OMITTED
     try:
         return open_value(raw, what)
     except PeerProtocolError as error:

@@ -6,7 +6,6 @@ the 0 that the call's owner would be billed for all the same.
 """
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -18,6 +17,9 @@ from agentctl_supervisor.store.call_history import CutCall
 
 MAX_COUNT: Final = (1 << 53) - 1
 _MAX_NAME: Final = 64
+_MAX_CONTAINERS: Final = 1 << 14
+_MAX_TEXTS: Final = 1 << 14
+"""Texts and numbers in a request that are counted one by one; of more, bytes are."""
 
 
 class Estimator(Protocol):
@@ -56,8 +58,9 @@ def _estimate(cut: CutCall, estimator: Estimator) -> Estimate:
         completion = round(completion * cut.chars / len(cut.text))
     # A request that is kept no longer: the default's rule of thumb.
     prompt = -(-cut.request_bytes // 4)
-    if cut.request is not None:
-        prompt = sum(estimator.count(text) for text in _texts(cut.request))
+    texts = None if cut.request is None else _texts(cut.request)
+    if texts is not None:
+        prompt = sum(estimator.count(text) for text in texts)
     for number in (prompt, completion):
         if not 0 <= number <= MAX_COUNT:
             raise ValueError("not a number of tokens")
@@ -65,19 +68,26 @@ def _estimate(cut: CutCall, estimator: Estimator) -> Estimate:
     return Estimate(cut.call, cut.model, int(prompt), int(completion), name)
 
 
-def _texts(request: msgspec.Raw) -> Iterator[str]:
-    """What stands in a request, as the model reads it: without the JSON around it."""
+def _texts(request: msgspec.Raw) -> list[str] | None:
+    """What stands in a request, as the model reads it: without the JSON around it.
+
+    None: it cannot be read, or is of so many parts that it would take long.
+    """
     try:
-        pending: list[Any] = [open_value(request, "request")]
+        pending: list[Any] = [open_value(request, "request", _MAX_CONTAINERS)]
     except PeerProtocolError:
-        return
+        return None
+    texts: list[str] = []
     while pending:
+        if len(texts) + len(pending) > _MAX_TEXTS:
+            return None
         match pending.pop():
             case str(text):
-                yield text
+                texts.append(text)
             case int() | float() as number:  # tokens, perhaps
-                yield str(number)
+                texts.append(str(number))
             case dict() as table:
                 pending += table.values()
             case list() as items:
                 pending += items
+    return texts

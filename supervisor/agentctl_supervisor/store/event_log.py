@@ -220,7 +220,9 @@ class LogWriter:
             self._names_synced = False
 
     def _continue(self, end: LogEnd) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = (
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        )
         fd = os.open(self.path / segment_name(end.segment), flags, 0o600)
         self._fd = fd
         self._segment = end.segment
@@ -293,7 +295,7 @@ class LogWriter:
 
 def _sync_path(path: str | Path) -> None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return  # the reserve was given back meanwhile
     try:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from agentctl_protocol.errors import UNREADABLE
-from agentctl_supervisor.errors import DamagedRunError
+from agentctl_supervisor.errors import DamagedRunError, in_words
 
 _T = TypeVar("_T")
 
@@ -32,12 +32,12 @@ def read_json(path: Path, kind: type[_T], max_bytes: int) -> _T | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _damaged(path, error.strerror or "cannot be opened") from None
+        raise _unreadable(path, error) from None
     try:
         with open(fd, "rb") as file:
             data = file.read(max_bytes + 1)
     except OSError as error:
-        raise _damaged(path, error.strerror or "cannot be read") from None
+        raise _unreadable(path, error) from None
     if len(data) > max_bytes:
         raise _damaged(path, f"longer than {max_bytes:,} bytes")
     try:
@@ -100,7 +100,9 @@ def encode_json(value: object) -> bytes:
         # 383).  msgspec refuses those; the standard library writes them as escapes.
         import json
 
-        return json.dumps(msgspec.to_builtins(value, str_keys=True)).encode()
+        text = json.dumps(msgspec.to_builtins(value, str_keys=True))
+        # Not a number is null, as msgspec has it: JSON knows no NaN.
+        return json.dumps(json.loads(text, parse_constant=lambda _: None)).encode()
 
 
 def decode_json(data: bytes, kind: type[_T]) -> _T:
@@ -119,6 +121,11 @@ def decode_json(data: bytes, kind: type[_T]) -> _T:
     import json
 
     return msgspec.convert(json.loads(data), type=kind)
+
+
+def _unreadable(path: Path, error: OSError) -> DamagedRunError:
+    """Of a file that may be whole: nobody is told to remove it."""
+    return DamagedRunError(f"{path} cannot be read: {in_words(error)}", "look at the file")
 
 
 def _damaged(path: Path, why: str) -> DamagedRunError:

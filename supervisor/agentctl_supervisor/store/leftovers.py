@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from agentctl_protocol.os_names import to_native
 from agentctl_protocol.records import ContainedRecord, Created
 from agentctl_protocol.report import Survivor
 from agentctl_protocol.spawning import ProcessIdentity
@@ -123,9 +124,10 @@ def _end_warden(warden: ProcessIdentity) -> None:
 
 def _cgroup(contained: ContainedRecord | None, run_id: str) -> Path | None:
     """The run's own cgroup; a path that does not name the run is not believed."""
-    if contained is None or run_id not in Path(contained.cgroup).name:
+    if contained is None:
         return None
-    return Path(contained.cgroup)
+    path = Path(to_native(contained.cgroup))
+    return path if run_id in path.name else None
 
 
 def _remove(cgroup: Path) -> None:

@@ -31,7 +31,7 @@ from agentctl_protocol.records import (
     segment_header,
 )
 from agentctl_protocol.vocabulary import By
-from agentctl_supervisor.errors import DamagedRunError, UnknownLogVersionError
+from agentctl_supervisor.errors import DamagedRunError, UnknownLogVersionError, in_words
 from agentctl_supervisor.store.log_resync import (
     Budget,
     Numbers,
@@ -119,7 +119,7 @@ class LogReader:
             yield from self._read_segments()
         except OSError as error:
             raise DamagedRunError(
-                f"{self.run_id}: its log cannot be read: {error.strerror}",
+                f"{self.run_id}: its log cannot be read: {in_words(error)}",
                 f"look at the files in {self.path}",
             ) from None
 

@@ -17,6 +17,10 @@ from agentctl_protocol.vocabulary import Reason, Result, Rung
 _MAX_DETAIL: Final = 1000
 _NOT_FOUND: Final = frozenset({"ModuleNotFoundError", "AttributeError", "FileNotFoundError"})
 _IGNORED: Final = {Rung.ASKED: "the request", Rung.SIGTERM: "SIGTERM"}
+_OBEYED: Final = {
+    Rung.ASKED: "it ended when it was asked to",
+    Rung.SIGTERM: "it ended on SIGTERM",
+}
 _UNHEEDED: Final = ("no", "asked for a call")
 
 Decisive: TypeAlias = ResultMessage | ErrorMessage | Exit | Stop | Lost | RefusedRecord
@@ -75,7 +79,7 @@ def outcome(facts: Facts) -> Outcome | None:
         case RefusedRecord(reason=reason, detail=detail, hint=hint):
             return Outcome(Result.REFUSED, reason, _line(f"{detail}: {hint}" if hint else detail))
         case Lost(detail=detail):
-            return _lost(detail)
+            return _lost(detail or "how the agent ended is not known")
         case ResultMessage():
             return Outcome(Result.SUCCEEDED, None, "it returned a value")
         case ErrorMessage() as error:
@@ -83,13 +87,13 @@ def outcome(facts: Facts) -> Outcome | None:
         case Exit() as exit_:
             return _exited(exit_, facts)
     if facts.ended:
-        return _lost(facts.exit.detail if facts.exit else "")
+        known = f"; {facts.exit.detail}" if facts.exit and facts.exit.detail else ""
+        return _lost(f"how the agent ended is not known{known}")
     return None
 
 
 def _lost(detail: str) -> Outcome:
-    said = detail or "how the agent ended is not known"
-    return Outcome(Result.LOST, Reason.SUPERVISOR_DIED, _line(said))
+    return Outcome(Result.LOST, Reason.SUPERVISOR_DIED, _line(detail))
 
 
 def _raised(error: ErrorMessage) -> Outcome:
@@ -105,12 +109,13 @@ def _exited(exit_: Exit, facts: Facts) -> Outcome:
     if facts.illegal is not None:
         return Outcome(Result.FAILED, Reason.PROTOCOL, _line(facts.illegal.detail))
     without = " before it returned a value" if facts.is_callable else ""
+    known = f"; {exit_.detail}" if exit_.detail else ""
     if exit_.signal is not None:
-        said = f"killed by {_signal_name(exit_.signal)}{without}"
-        return Outcome(Result.FAILED, Reason.SIGNAL, said)
+        said = f"killed by {_signal_name(exit_.signal)}{without}{known}"
+        return Outcome(Result.FAILED, Reason.SIGNAL, _line(said))
     if exit_.code == 0 and not facts.is_callable:
         return Outcome(Result.SUCCEEDED, None, "exit code 0")
-    return Outcome(Result.FAILED, Reason.EXIT, f"exit code {exit_.code}{without}")
+    return Outcome(Result.FAILED, Reason.EXIT, _line(f"exit code {exit_.code}{without}{known}"))
 
 
 def _stopped(stop: Stop, facts: Facts) -> str:
@@ -134,15 +139,16 @@ def _how_it_went(facts: Facts) -> str:
         return "before it began"
     if not facts.ended or not facts.ladder:
         return ""
+    if facts.exit is not None and facts.exit.orphaned:
+        return "its keepers killed it when its supervisor was gone"
     used = {step.step: step.answered for step in facts.ladder}
     if Rung.SIGKILL in used:
         ignored = " and ".join(
             words for rung, words in _IGNORED.items() if used.get(rung) in _UNHEEDED
         )
         return f"it ignored {ignored} and was killed" if ignored else "it was killed"
-    if Rung.SIGTERM in used:
-        return "it ended on SIGTERM"
-    return "it ended when it was asked to"
+    rung = Rung.SIGTERM if Rung.SIGTERM in used else Rung.ASKED
+    return _OBEYED[rung] if used[rung] else "how it ended is not known"
 
 
 def _who(actor: Actor) -> str:

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from agentctl_protocol.report import Report
+from agentctl_protocol.shell_words import shell_word
 from agentctl_supervisor.errors import StateDirectoryError
 from agentctl_supervisor.store.finished_index import Summary, ended_s
 from agentctl_supervisor.store.run_directory import Home
+from agentctl_supervisor.store.socket_files import remove_if_dead
 
 _GOING: Final = ".pruned-"
 _REMOVE_S: Final = 60.0
@@ -93,7 +95,7 @@ def remove(home: Home, run_id: str) -> bool:
         # Somebody else's `clean_up` may be at it, too.
         if not _remove_tree(going):
             raise StateDirectoryError(
-                f"{run_id}: its files cannot all be removed", f"rm -r {going}"
+                f"{run_id}: its files cannot all be removed", f"rm -r {shell_word(str(going))}"
             )
     except OSError as error:
         raise StateDirectoryError(f"{run_id} cannot be removed: {error.strerror}") from None
@@ -103,10 +105,14 @@ def remove(home: Home, run_id: str) -> bool:
 
 
 def clean_up(home: Home) -> None:
-    """Remove what cut-short prunes left, names of runs that are gone, and their index entries."""
+    """Remove what cut-short prunes and dead supervisors left, and names and index entries of
+    runs that are gone.
+    """
     for name in home.inodes():
         if name.startswith(_GOING):
             _remove_tree(home.runs_path / name)
+    for socket in home.sockets():
+        remove_if_dead(socket)
     home.forget_names()
     index, there = home.finished, home.inodes()
     index.rewrite([e for e in index.read().values() if there.get(e.id) == e.inode])

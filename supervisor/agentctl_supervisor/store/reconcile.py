@@ -1,14 +1,13 @@
 """From a run's log to its report: a fold over records, one by one.
 
-The same fold serves the live supervisor, which applies a record as soon as it is
-appended, and whoever reads the log afterwards.  It reads no clock and no file, so it
-can be replayed at any time, and a record that it has seen already changes nothing.
-Its memory does not grow with the log.
+The same fold serves the live supervisor and whoever reads the log afterwards.  It reads
+no clock and no file, so it can be replayed at any time, and a record that it has seen
+already changes nothing.  Its memory does not grow with the log.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final, overload
+from collections.abc import Callable, Generator, Sequence
+from datetime import datetime
+from typing import Any, Final
 
 import msgspec
 
@@ -53,20 +52,23 @@ from agentctl_protocol.report import (
     WaitingCall,
 )
 from agentctl_protocol.spec import RunSpec
-from agentctl_protocol.values import NIL
+from agentctl_protocol.values import MAX_CONTAINERS, NIL
 from agentctl_protocol.vocabulary import Network, Result, Sandbox, State
-from agentctl_supervisor.store.call_history import CallHistory, CutCall, open_or_note
+from agentctl_supervisor.store.call_history import CallHistory, CutCall, Opener
 from agentctl_supervisor.store.limits_in_force import limits_of
 from agentctl_supervisor.store.outcome import Decisive, Facts, Outcome, outcome, settles
+from agentctl_supervisor.store.steps import whole
+from agentctl_supervisor.store.text_tail import TextTail
 from agentctl_supervisor.store.usage import UsageTotals
+from agentctl_supervisor.store.wall_time import wall_time
 from agentctl_supervisor.store.workspace_history import WorkspaceHistory
 
-MAX_TEXT: Final = 1 << 20
 MAX_ARTIFACTS: Final = 1000
 MAX_PATH: Final = 4096
 MAX_RUNGS: Final = 32
 MAX_ERROR: Final = 1 << 16
-MAX_PIECES: Final = 1 << 13
+MAX_REPORT_CONTAINERS: Final = 1 << 17
+"""Arrays and maps in all arguments and results of a report; values beyond are in the log only."""
 MAX_WAITING_ARGS: Final = 1 << 14
 """Bytes of a waiting call's arguments that are shown; longer ones are in the log only."""
 
@@ -92,6 +94,8 @@ class Fold:
         self.events = 0
         self._created_at = created_at
         self._last_seq = 0
+        #: Wall time of the last record, in nanoseconds.
+        self.last_ns = 0
         self._first_ns: int | None = None
         self._started: Started | None = None
         self._started_ns: int | None = None
@@ -102,8 +106,9 @@ class Fold:
         self._error: ErrorMessage | None = None
         self._ladder: list[LadderStep] = []
         self._seen = 0
+        self.is_all_seen = True
         self._output_bytes = 0
-        self._text = _Tail()
+        self._text = TextTail()
         self._checkpoint: Checkpoint | None = None
         self._artifacts: dict[str, None] = {}
         self._calls = CallHistory()
@@ -169,11 +174,6 @@ class Fold:
         """Ids of the granted calls that have not finished."""
         return self._calls.open
 
-    @property
-    def waiting_calls(self) -> Mapping[str, Waiting]:
-        """The asks that wait for a person, by id, the oldest first."""
-        return self._waiting
-
     def cut_calls(self, *, over: bool) -> list[CutCall]:
         """Model calls that were cut short and not estimated yet; *over*: the open ones too."""
         return self._calls.cut_calls(over=over)
@@ -209,6 +209,7 @@ class Fold:
         if record.seq <= self._last_seq:
             return
         self._last_seq = record.seq
+        self.last_ns = record.time_ns
         if self._first_ns is None:
             self._first_ns = record.time_ns
         on_record = self._on_record.get(type(record.body))
@@ -219,12 +220,56 @@ class Fold:
         self, *, log_bytes: int = 0, torn_bytes: int = 0, damaged: Sequence[str] = ()
     ) -> Report:
         """What is known so far; the keywords are what the log's writer or reader knows of it."""
+        return whole(self.reporting(log_bytes=log_bytes, torn_bytes=torn_bytes, damaged=damaged))
+
+    def reporting(
+        self,
+        *,
+        log_bytes: int = 0,
+        torn_bytes: int = 0,
+        damaged: Sequence[str] = (),
+        brief: bool = False,
+        most: int = MAX_REPORT_CONTAINERS,
+    ) -> Generator[None, None, Report]:
+        """`report` in short steps: what a child says can be made to take long to read.
+
+        Records may be applied meanwhile; it tells of the moment at which it was begun.
+        *brief*: see `Report.brief`.  *most*: see `MAX_REPORT_CONTAINERS`; where it is less, it
+        is a bound for value and checkpoint, too.
+        """
         over = self.state is State.FINISHED
+        begun = self._without_values(log_bytes, torn_bytes, over=over, brief=brief)
+        if brief:
+            return begun
+        result, checkpoint = self._result, self._checkpoint
+        waiting_args = [self._waiting_args[call.id] for call in begun.waiting]
+        all_calls = Opener(most)
+        each = all_calls if most < MAX_REPORT_CONTAINERS else Opener(2 * MAX_CONTAINERS)
+        all_calls.notes = each.notes
+        each.notes += damaged
+        calls = yield from self._calls.calls(all_calls, interrupted=over)
+        waiting = []
+        for call, raw in zip(begun.waiting, waiting_args, strict=True):
+            args = yield from all_calls.open(raw, f"arguments of call {call.id}")
+            waiting.append(msgspec.structs.replace(call, args=args))
+        return msgspec.structs.replace(
+            begun,
+            value=(yield from each.open(result.value if result else NIL, "value")),
+            checkpoint=(
+                yield from each.open(checkpoint.state if checkpoint else NIL, "checkpoint")
+            ),
+            waiting=tuple(waiting),
+            calls=calls,
+            log=msgspec.structs.replace(begun.log, damaged=tuple(each.notes)),
+        )
+
+    def _without_values(
+        self, log_bytes: int, torn_bytes: int, *, over: bool, brief: bool
+    ) -> Report:
+        """*brief*: without what takes long to put together, either."""
         decided = self._outcome() if over else None
-        notes = list(damaged)
-        end = self.end or End(processes=Processes(seen=self._seen))
+        end = self.end or End(processes=Processes(seen=self._seen, at_least=not self.is_all_seen))
         exit_ = self.exit
-        state = self._checkpoint.state if self._checkpoint else NIL
         return Report(
             id=self.run_id,
             name=self.spec.name,
@@ -237,39 +282,29 @@ class Fold:
             detail=decided.detail if decided else "",
             actor=decided.actor if decided else None,
             conditions=self._conditions,
-            value=open_or_note(self._result.value if self._result else NIL, "value", notes),
-            error=_error_text(self._error) if self._error else "",
+            error=_error_text(self._error) if self._error and not brief else "",
             exit_code=exit_.code if exit_ else None,
             signal=exit_.signal if exit_ else None,
             created_at=self._began_at(),
-            started_at=_time(self._started_ns),
-            ended_at=_time(self._over_ns),
+            started_at=wall_time(self._started_ns),
+            ended_at=wall_time(self._over_ns),
             duration_s=self._duration_s(decided),
             ladder=tuple(self._ladder),
             processes=end.processes,
             survivor_list=end.survivors,
             waiting=tuple(
-                WaitingCall(
-                    call.call,
-                    call.kind,
-                    call.name,
-                    call.rule,
-                    open_or_note(
-                        self._waiting_args[call.call], f"arguments of call {call.call}", notes
-                    ),
-                )
+                WaitingCall(call.call, call.kind, call.name, call.rule, number=call.number)
                 for call in (() if over else self._waiting.values())
             ),
-            calls=self._calls.calls(notes, interrupted=over),
             calls_left_out=self._calls.left_out,
-            usage=self._usage.totals(self._calls.open_model_calls if over else ()),
-            partial_text=str(self._text),
-            checkpoint=open_or_note(state, "checkpoint", notes),
-            artifacts=tuple(self._artifacts),
+            usage={} if brief else self._usage.totals(self._calls.open_model_calls if over else ()),
+            partial_text="" if brief else str(self._text),
+            artifacts=() if brief else tuple(self._artifacts),
             sandbox=self.spec.sandbox or Sandbox.BASIC,
             network=self.spec.net or Network.HOST,
             layers=self._started.layers if self._started else (),
             workspace=self._workspace.workspace(over=over, started=self.started),
+            unseen_variables=self.created.unseen_variables if self.created else (),
             origins=self.spec.origins,
             limits=limits_of(self.spec),
             output_bytes=self._output_bytes,
@@ -279,7 +314,6 @@ class Fold:
                 events=self.events,
                 bytes=log_bytes,
                 torn_bytes=torn_bytes + end.torn_bytes,
-                damaged=tuple(notes),
             ),
         )
 
@@ -287,7 +321,7 @@ class Fold:
         # The log first, so that whoever folds it says the same.
         if self._first_ns is None and self._created_at is not None:
             return self._created_at
-        return _time(self._first_ns or 0)
+        return wall_time(self._first_ns or 0)
 
     def _outcome(self) -> Outcome | None:
         stop_after_s = None
@@ -310,8 +344,8 @@ class Fold:
     def _duration_s(self, decided: Outcome | None) -> float | None:
         if self._started_ns is None or self._over_ns is None:
             return None
-        # A lost run's end was only found, perhaps days later: how long it took is not known.
-        if decided is not None and decided.result is Result.LOST:
+        # Of a lost run whose keepers were killed, too, only the last known moment is known.
+        if decided is not None and decided.result is Result.LOST and self.exit is None:
             return None
         return max(0, self._over_ns - self._started_ns) / 1e9
 
@@ -415,9 +449,10 @@ class Fold:
 
     def _on_rung(self, body: RungRecord, time_ns: int) -> None:
         self._seen = max(self._seen, body.processes)
+        self.is_all_seen &= not body.at_least
         self._workspace.on_rung(body)
         if len(self._ladder) < MAX_RUNGS:
-            self._ladder.append(LadderStep(body.step, _time(body.at_ns or time_ns)))
+            self._ladder.append(LadderStep(body.step, wall_time(body.at_ns or time_ns)))
 
     def _on_answered(self, body: Answered, _: int) -> None:
         for at in reversed(range(len(self._ladder))):
@@ -451,45 +486,12 @@ class Fold:
         if self.end is None:
             self.end = body
             # The log may be finished long after the tree was: by a supervisor that was frozen.
-            at_ns = self.exit.at_ns if self.exit is not None else 0
+            at_ns = (self.exit.at_ns if self.exit is not None else 0) or body.at_ns
             self._over_ns = min(at_ns, time_ns) if at_ns else time_ns
 
     def _is_over(self, time_ns: int) -> None:
         if self.end is None:
             self._over_ns = time_ns
-
-
-class _Tail:
-    """The last `MAX_TEXT` characters of a text that comes in pieces."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._length = 0
-
-    def __str__(self) -> str:
-        return "".join(self._pieces)[-MAX_TEXT:]
-
-    def add(self, piece: str) -> None:
-        self._pieces.append(piece)
-        self._length += len(piece)
-        if self._length > 2 * MAX_TEXT or len(self._pieces) > MAX_PIECES:
-            # Seldom enough that joining costs each piece next to nothing.
-            self._pieces = [str(self)]
-            self._length = len(self._pieces[0])
-
-    def clear(self) -> None:
-        self._pieces.clear()
-        self._length = 0
-
-
-@overload
-def _time(ns: int) -> datetime: ...
-@overload
-def _time(ns: None) -> None: ...
-@overload
-def _time(ns: int | None) -> datetime | None: ...
-def _time(ns: int | None) -> datetime | None:
-    return None if ns is None else datetime.fromtimestamp(ns / 1e9, UTC)
 
 
 def _error_text(error: ErrorMessage) -> str:

@@ -5,6 +5,7 @@ done by many at once, again after it was cut short, and on a disk that takes not
 the report is made from the log, and the log decides.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -12,17 +13,22 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from agentctl_protocol.os_names import to_bytes
 from agentctl_protocol.records import End, Lost, Observed, Record, Stop, SupervisorRecord
 from agentctl_protocol.report import Processes, Report
+from agentctl_protocol.spawning import Exited
 from agentctl_protocol.vocabulary import By, Sandbox
+from agentctl_supervisor.ending import exit_record
 from agentctl_supervisor.errors import DamagedRunError, LogFullError, StateDirectoryError
-from agentctl_supervisor.processes import process_tree
+from agentctl_supervisor.processes import oom_kills, process_tree
 from agentctl_supervisor.store.estimates import estimate
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.leftovers import Leftovers, end_leftovers
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.store.record_room import fitted
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.store.socket_files import remove_if_dead
 
 OTHERS_RECOVERY_S: Final = 15.0
 """How long somebody else's recovery may take, in seconds; killing may take ten of them."""
@@ -46,8 +52,13 @@ def current(directory: RunDirectory) -> Report:
     return recover(directory)
 
 
-def recover(directory: RunDirectory) -> Report:
+AFTER_ITS_SUPERVISOR: Final = "written after the end of its supervisor"
+
+
+def recover(directory: RunDirectory, detail: str = AFTER_ITS_SUPERVISOR) -> Report:
     """The report of a run whose holder is dead, after what is missing in its log was added.
+
+    *detail*: why it is not the holder who ends the log.
 
     What is left of the run's processes is killed.  If somebody else is at it, this waits for
     them; if the disk takes nothing, the report is right all the same.
@@ -61,7 +72,7 @@ def recover(directory: RunDirectory) -> Report:
     try:
         report = directory.read_report()
         if report is None:
-            report = _finish(directory)
+            report = _finish(directory, detail)
             _settle_files(directory, report)
             try:
                 directory.write_report(report)
@@ -125,17 +136,36 @@ def _is_supervisor_dead(fold: Fold) -> bool:
     return not process_tree.is_alive(created.supervisor)
 
 
-def _finish(directory: RunDirectory) -> Report:
+def _finish(directory: RunDirectory, detail: str) -> Report:
     known = _read(directory)
     fold, reader = known.fold, known.reader
+    if fold.created is not None:
+        with contextlib.suppress(ValueError):  # in a damaged log
+            remove_if_dead(to_bytes(fold.created.socket))
     if fold.ended:
         return known.report()
     damaged = reader.damaged
     intent = _read_intent(directory, damaged)
+    # Before the run's control group is removed.
+    out_of_memory = oom_kills.while_there_was(fold)
     leftovers = end_leftovers(fold.created, fold.contained, directory.id)
     observed = _read_observed(directory) if intent is not None else None
-    missing = missing_records(fold, intent, leftovers, reader.torn_bytes, observed)
+    missing = [
+        fitted(body)[0]
+        for body in missing_records(
+            fold,
+            intent,
+            leftovers,
+            reader.torn_bytes,
+            observed=observed,
+            exited=_read_exit(directory),
+            out_of_memory=out_of_memory,
+            detail=detail,
+        )
+    ]
     log_bytes = _append(directory, fold, missing, reader)
+    with contextlib.suppress(OSError):  # the log says it now
+        os.unlink(directory.exit_path)
     return fold.report(log_bytes=log_bytes, damaged=damaged)
 
 
@@ -144,29 +174,43 @@ def missing_records(
     intent: Stop | None,
     leftovers: Leftovers,
     torn_bytes: int,
+    *,
     observed: Observed | None = None,
+    exited: Exited | None = None,
+    out_of_memory: str = "",
+    detail: str = AFTER_ITS_SUPERVISOR,
 ) -> list[SupervisorRecord]:
-    """What a log lacks whose writer died, in order.  Pure."""
+    """What a log lacks whose writer died, in order.  Pure.
+
+    *exited*: the last word of the run's warden, which outlived the supervisor for a moment.
+    """
     missing: list[SupervisorRecord] = [estimate(cut) for cut in fold.cut_calls(over=True)]
     if fold.decided is None and intent is not None:
         missing.append(msgspec.structs.replace(intent, intent=True))
     elif fold.decided is None:
-        missing.append(Lost(detail=_what_is_known(fold, leftovers)))
+        missing.append(Lost(detail=_what_is_known(fold, leftovers, out_of_memory)))
+    if exited is not None and fold.exit is None:
+        missing.append(exit_record(exited, out_of_memory))
     seen, killed = max(fold.processes_seen, leftovers.seen), leftovers.killed
+    at_least = not fold.is_all_seen
     if observed is not None:
         missing.extend(observed.steps)
         seen = max(seen, observed.processes.seen)
         killed = max(killed, observed.processes.killed)
+        at_least = at_least or observed.processes.at_least
     missing.append(
         End(
             processes=Processes(
                 seen=seen,
                 killed=killed,
                 survivors=len(leftovers.survivors),
+                at_least=at_least,
             ),
             survivors=leftovers.survivors,
             torn_bytes=torn_bytes,
-            detail="written after the end of its supervisor",
+            detail=detail,
+            # What was still alive ended now; else nobody knows of anything after the last record.
+            at_ns=0 if leftovers.seen else fold.last_ns,
         )
     )
     return missing
@@ -206,6 +250,13 @@ def _read_observed(directory: RunDirectory) -> Observed | None:
         return None
 
 
+def _read_exit(directory: RunDirectory) -> Exited | None:
+    try:
+        return directory.read_exit()
+    except DamagedRunError:  # it only tells how the run ended
+        return None
+
+
 def _read_intent(directory: RunDirectory, damaged: list[str]) -> Stop | None:
     try:
         return directory.read_intent()
@@ -214,11 +265,10 @@ def _read_intent(directory: RunDirectory, damaged: list[str]) -> Stop | None:
         return None
 
 
-def _what_is_known(fold: Fold, leftovers: Leftovers) -> str:
+def _what_is_known(fold: Fold, leftovers: Leftovers, out_of_memory: str) -> str:
     if leftovers.is_after_restart:
         return "the machine was restarted while it ran"
+    left = "" if leftovers.survivors else ", and nothing is left of it"
     if not fold.started:
-        return "its supervisor died before the agent began"
-    if leftovers.survivors:
-        return "its supervisor died"
-    return "its supervisor died, and nothing is left of it"
+        left = " before the agent began"
+    return f"its supervisor died{left}{f'; {out_of_memory}' if out_of_memory else ''}"

@@ -19,8 +19,11 @@ from typing import Final
 
 from agentctl_protocol.records import Observed, Stop
 from agentctl_protocol.report import Report
+from agentctl_protocol.shell_words import shell_word
+from agentctl_protocol.spawning import Exited
 from agentctl_protocol.spec import RunSpec, is_run_id
 from agentctl_supervisor.errors import (
+    AgentctlError,
     AmbiguousRunError,
     DamagedRunError,
     NameInUseError,
@@ -31,8 +34,15 @@ from agentctl_supervisor.store.event_log import RESERVE_NAME
 from agentctl_supervisor.store.finished_index import FinishedIndex, summary_of
 from agentctl_supervisor.store.json_file import read_json, write_new_json
 from agentctl_supervisor.store.log_reader import segment_name
+from agentctl_supervisor.store.path_trust import check_ours
 from agentctl_supervisor.store.run_lock import RunLock
-from agentctl_supervisor.store.state_paths import private_directory, socket_path, state_root
+from agentctl_supervisor.store.socket_files import is_supervisors
+from agentctl_supervisor.store.state_paths import (
+    private_directory,
+    socket_directories,
+    socket_path,
+    state_root,
+)
 
 SPEC_BYTES: Final = 16 << 20
 REPORT_BYTES: Final = 64 << 20
@@ -62,6 +72,20 @@ class RunDirectory:
         """When the run was made; for a run whose spec is gone, when its directory last changed."""
         return datetime.fromtimestamp(_created_ns(self.path) / 1e9, UTC)
 
+    @contextlib.contextmanager
+    def while_there(self) -> Iterator[None]:
+        """A block that reads the run: it may be removed meanwhile.
+
+        Raises:
+            NoSuchRunError: it was, whatever the block made of that.
+        """
+        try:
+            yield
+        except (AgentctlError, OSError) as error:
+            if isinstance(error, NoSuchRunError) or os.path.lexists(self.path):
+                raise
+            raise NoSuchRunError(f"{self.id} was removed meanwhile", _LIST_RUNS) from None
+
     @property
     def inode(self) -> int:
         """What tells the directory from an earlier one of the same name."""
@@ -72,13 +96,23 @@ class RunDirectory:
 
         Raises:
             DamagedRunError: it is missing or not readable.
+            NoSuchRunError: the run was removed meanwhile.
         """
+        with self.while_there():
+            return self._read_spec()
+
+    def _read_spec(self) -> RunSpec:
         spec = read_json(self.path / "spec", RunSpec, SPEC_BYTES)
         if spec is None:
             raise DamagedRunError(
                 f"{self.path / 'spec'} is missing", "restore the file, or remove the run"
             )
-        return spec
+        try:
+            return spec.opened()
+        except ValueError as error:
+            raise DamagedRunError(
+                f"{self.path / 'spec'} is damaged: {error}", "restore the file, or remove the run"
+            ) from None
 
     def read_report(self) -> Report | None:
         """The report of a run that is over, or None if none has been written.
@@ -91,7 +125,9 @@ class RunDirectory:
             return read_json(path, Report, REPORT_BYTES)
         except DamagedRunError as error:
             # A report is made from the log and nothing else.
-            raise DamagedRunError(str(error), f"rm {path}; it is made anew from the log") from None
+            raise DamagedRunError(
+                str(error), f"rm {shell_word(str(path))}; it is made anew from the log"
+            ) from None
 
     def write_report(self, report: Report) -> bool:
         """Write the report, once; False if there is one.  Blocks until it is on the disk.
@@ -117,6 +153,19 @@ class RunDirectory:
             DamagedRunError: it is not readable.
         """
         return read_json(self.path / "intent", Stop, INTENT_BYTES)
+
+    @property
+    def exit_path(self) -> str:
+        """Where the run's warden leaves its last word if the supervisor is gone."""
+        return os.path.join(self.path, "exit")
+
+    def read_exit(self) -> Exited | None:
+        """How the run ended, as its warden saw it after the supervisor's death, or None.
+
+        Raises:
+            DamagedRunError: it is not readable.
+        """
+        return read_json(self.path / "exit", Exited, INTENT_BYTES)
 
     def read_observed(self) -> Observed | None:
         """What was seen by whoever carried out the intent, or None.
@@ -197,21 +246,17 @@ class Home:
         """The state directory that *environ* (default: our own) names; made if *create*.
 
         Raises:
-            StateDirectoryError: it cannot be used; one that is only missing is no error
-                without *create*.
+            StateDirectoryError: it cannot be used, or somebody else can lead it elsewhere; one
+                that is only missing is no error without *create*.
         """
         if environ is None:
             environ = os.environ
         home = cls(state_root(environ), dict(environ))
+        check_ours(home.root)
         if create:
             private_directory(home.runs_path)
             private_directory(home._names_path)
             _check_writable(home.runs_path)
-        elif home.root.exists() and not home.root.is_dir():
-            raise StateDirectoryError(
-                f"cannot use {home.root}: it is not a directory",
-                "set AGENTCTL_HOME to a directory of yours",
-            )
         return home
 
     def create_run(self, spec: RunSpec) -> RunDirectory:
@@ -397,6 +442,13 @@ class Home:
 
     def _ids(self) -> list[str]:
         return [name for name in _listed(self.runs_path) if is_run_id(name)]
+
+    def sockets(self) -> Iterator[str]:
+        """The sockets of all supervisors of this user, dead ones among them."""
+        for directory in socket_directories(self._environ):
+            for name in _listed(directory):
+                if is_supervisors(name):
+                    yield os.path.join(directory, name)
 
     def _names(self) -> list[str]:
         return [name for name in _listed(self._names_path) if not name.startswith(".")]

@@ -10,11 +10,14 @@ import errno
 import fcntl
 import os
 import threading
+import time
 import weakref
 from pathlib import Path
 from typing import Final
 
 from agentctl_supervisor.errors import StateDirectoryError
+
+_TRY_EVERY_S: Final = 0.05
 
 
 class RunLock:
@@ -75,12 +78,23 @@ class RunLock:
 
         # flock(2) knows no time limit, so a thread waits, and gives it back if it comes late.
         waiter = threading.Thread(target=wait, name="agentctl run lock", daemon=True)
-        waiter.start()
+        try:
+            waiter.start()
+        except RuntimeError:  # none is to be had: some run has used them up
+            os.close(fd)
+            return self._take_within(timeout_s)
         waiter.join(timeout_s)
         with decided:
             outcome.append(False)
         if outcome[0]:
             self._fd = fd
+        return self.held
+
+    def _take_within(self, timeout_s: float) -> bool:
+        """Try again and again, where there is no thread to wait for it."""
+        deadline = time.monotonic() + timeout_s
+        while not self.take() and time.monotonic() < deadline:
+            time.sleep(_TRY_EVERY_S)
         return self.held
 
     def wait_until_free(self) -> None:

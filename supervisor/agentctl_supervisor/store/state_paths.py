@@ -4,6 +4,7 @@
 `$AGENTCTL_HOME/run`, else in the XDG runtime directory, else below ``/run`` or ``/tmp``.
 """
 
+import contextlib
 import os
 import pwd
 import stat
@@ -11,7 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from agentctl_protocol.shell_words import shell_word
 from agentctl_supervisor.errors import StateDirectoryError
+from agentctl_supervisor.store.path_trust import ELSEWHERE, is_trusted
 
 #: sun_path is 108 bytes with its NUL (unix(7)).
 MAX_SOCKET_PATH: Final = 107
@@ -20,16 +23,19 @@ MAX_SOCKET_PATH: Final = 107
 def state_root(environ: Mapping[str, str]) -> Path:
     """The directory that holds everything about runs; it need not be there yet.
 
+    Directories of another user, which sudo and su may leave in the environment, count for
+    nothing unless AGENTCTL_HOME names them: what we made there would be in that user's way.
+
     Raises:
         StateDirectoryError: the environment names none, and nobody knows a home directory.
     """
     if own := environ.get("AGENTCTL_HOME"):
         return Path(os.path.abspath(own))
     # The XDG specification: a relative path is to be ignored.
-    if (state := environ.get("XDG_STATE_HOME", "")).startswith("/"):
+    if (state := environ.get("XDG_STATE_HOME", "")).startswith("/") and not _is_anothers(state):
         return Path(state) / "agentctl"
     home = environ.get("HOME", "")
-    if not home.startswith("/"):
+    if not home.startswith("/") or _is_anothers(home):
         try:
             home = pwd.getpwuid(os.geteuid()).pw_dir
         except KeyError:
@@ -49,19 +55,19 @@ def private_directory(path: Path) -> None:
         StateDirectoryError: it cannot be made, or others could put something into it.
     """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The XDG specification wants them private, too.
+        for missing in reversed([one for one in (path, *path.parents) if not one.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()
     except OSError as error:
-        raise StateDirectoryError(f"cannot use {path}: {error.strerror}", _ELSEWHERE) from None
+        raise StateDirectoryError(f"cannot use {path}: {error.strerror}", ELSEWHERE) from None
     if not stat.S_ISDIR(found.st_mode):
-        raise StateDirectoryError(f"cannot use {path}: it is not a directory", _ELSEWHERE)
+        raise StateDirectoryError(f"cannot use {path}: it is not a directory", ELSEWHERE)
     if found.st_uid != os.geteuid():
-        raise StateDirectoryError(
-            f"cannot use {path}: it belongs to uid {found.st_uid}", _ELSEWHERE
-        )
+        raise StateDirectoryError(f"cannot use {path}: it belongs to uid {found.st_uid}", ELSEWHERE)
     if found.st_mode & 0o022:
         raise StateDirectoryError(
-            f"cannot use {path}: others can write into it", f"chmod go-w {path}"
+            f"cannot use {path}: others can write into it", f"chmod go-w {shell_word(str(path))}"
         )
 
 
@@ -104,6 +110,23 @@ def runtime_directory(environ: Mapping[str, str]) -> Path:
     return _last_resort()
 
 
+def socket_directories(environ: Mapping[str, str]) -> list[Path]:
+    """Where sockets of ours may be; none that is somebody else's."""
+    found = [runtime_directory(environ), _last_resort()]
+    with contextlib.suppress(OSError):
+        found += [
+            Path(entry) for entry in os.scandir(found[1]) if entry.is_dir(follow_symlinks=False)
+        ]
+    return [path for path in dict.fromkeys(found) if _is_ours(path)]
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return path.lstat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
 def _last_resort() -> Path:
     return Path(f"/tmp/agentctl-{os.geteuid()}")
 
@@ -116,4 +139,8 @@ def _is_usable(path: Path) -> bool:
         return False
 
 
-_ELSEWHERE: Final = "set AGENTCTL_HOME to a directory of yours"
+def _is_anothers(path: str) -> bool:
+    try:
+        return not is_trusted(os.stat(path).st_uid)
+    except OSError:
+        return False

@@ -1,6 +1,7 @@
 """The tokens that a run used: reported, and of calls that were cut short, estimated.
 
-Bounded: an agent may name a million models.
+Bounded: an agent may name a million models, and say numbers whose sum has no place on the
+wire.  Such a sum stays at `MAX_TOKENS`, and its quality is ``unknown``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,9 @@ from agentctl_protocol.report import UsageTotal
 MAX_MODELS: Final = 256
 MAX_MODEL_NAME: Final = 256
 MAX_CALLS_WITH_USAGE: Final = 4096
+MAX_CALL_ID: Final = 128
+MAX_TOKENS: Final = (1 << 63) - 1
+"""The greatest count that the protocol can say."""
 
 _OTHER_MODELS: Final = "(other)"
 _CERTAINTY: Final[Mapping[UsageQuality, int]] = {
@@ -33,11 +37,15 @@ class UsageTotals:
         self._by_call: dict[str, Usage] = {}
         #: Calls of which the agent has said nothing: what it says without a call is of them.
         self._guessed: dict[str, None] = {}
-        #: Prompt and completion of all models, as far as anybody said.
-        self.tokens = 0
+        self._tokens = 0
 
     def __repr__(self) -> str:
         return f"<UsageTotals {len(self._settled)} models, {len(self._by_call)} calls>"
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion of all models, as far as anybody said."""
+        return min(self._tokens, MAX_TOKENS)
 
     def knows(self, call: str) -> bool:
         """Whether the agent has said what *call* used, or somebody has counted it."""
@@ -49,16 +57,21 @@ class UsageTotals:
         *only_call*: the one model call that it has open.  What it says without naming a call is
         of that one, or of the last whose counts are a guess: it must not be counted beside it.
         """
+        if len(usage.call) > MAX_CALL_ID or len(usage.model) > MAX_MODEL_NAME:
+            # No call has such an id: it is kept as far as one may be long.
+            usage = msgspec.structs.replace(
+                usage, call=usage.call[:MAX_CALL_ID], model=usage.model[:MAX_MODEL_NAME]
+            )
         if not usage.call:
             usage = self._named(usage, only_call or next(reversed(self._guessed), ""))
         if usage.call:
             self._guessed.pop(usage.call, None)
             if usage.quality in ("estimated", "unknown"):
                 self._guessed[usage.call] = None
-        self.tokens += usage.prompt_tokens + usage.completion_tokens
+        self._tokens += usage.prompt_tokens + usage.completion_tokens
         before = self._by_call.get(usage.call) if usage.call else None
         if before is not None:
-            self.tokens -= before.prompt_tokens + before.completion_tokens
+            self._tokens -= before.prompt_tokens + before.completion_tokens
         if not usage.call:
             _add(self._settled, usage)
             return
@@ -75,12 +88,13 @@ class UsageTotals:
             return msgspec.structs.replace(usage, call=call)
         if known.model != usage.model:
             return usage
+        prompt, completion, quality = _sum(known, usage)
         return msgspec.structs.replace(
             usage,
             call=call,
-            prompt_tokens=known.prompt_tokens + usage.prompt_tokens,
-            completion_tokens=known.completion_tokens + usage.completion_tokens,
-            quality=_worse(known.quality, usage.quality),
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            quality=quality,
         )
 
     def cut(self, call: str, name: str) -> None:
@@ -129,11 +143,16 @@ def _add(totals: dict[str, UsageTotal], usage: Usage) -> None:
     if model not in totals and len(totals) >= MAX_MODELS:
         model = _OTHER_MODELS
     before = totals.get(model, UsageTotal(0, 0, "reported"))
-    totals[model] = UsageTotal(
-        before.prompt_tokens + usage.prompt_tokens,
-        before.completion_tokens + usage.completion_tokens,
-        _worse(before.quality, usage.quality),
-    )
+    totals[model] = UsageTotal(*_sum(before, usage))
+
+
+def _sum(one: Usage | UsageTotal, other: Usage) -> tuple[int, int, UsageQuality]:
+    """Prompt and completion tokens, and their quality: unknown where there are too many to say."""
+    prompt = one.prompt_tokens + other.prompt_tokens
+    completion = one.completion_tokens + other.completion_tokens
+    if max(prompt, completion) > MAX_TOKENS:
+        return min(prompt, MAX_TOKENS), min(completion, MAX_TOKENS), "unknown"
+    return prompt, completion, _worse(one.quality, other.quality)
 
 
 def _worse(one: UsageQuality, other: UsageQuality) -> UsageQuality:

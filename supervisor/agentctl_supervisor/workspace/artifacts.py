@@ -14,8 +14,9 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from agentctl_protocol.os_names import display, to_bytes, to_text
 from agentctl_supervisor.workspace.beneath import HANDLE, READ, open_beneath, open_root
-from agentctl_supervisor.workspace.roots import as_text, relative_to
+from agentctl_supervisor.workspace.roots import relative_to
 
 MAX_FILES: Final = 100
 MAX_FILE_BYTES: Final = 64 << 20
@@ -111,7 +112,7 @@ def _handle(path: str, roots: Sequence[bytes]) -> int:
     try:
         directory = open_root(root)
     except OSError as error:
-        raise Refused(f"not there: {as_text(root)}: {error.strerror}") from None
+        raise Refused(f"not there: {display(to_text(root))}: {error.strerror}") from None
     try:
         handle = open_beneath(directory, below, HANDLE)
     except OSError as error:
@@ -130,8 +131,8 @@ def _place(path: str, roots: Sequence[bytes]) -> tuple[bytes, bytes]:
     if not roots:
         raise Refused("not in a workspace: the run had none")
     try:
-        raw = os.fsencode(path)
-    except UnicodeEncodeError:
+        raw = to_bytes(path)
+    except ValueError:
         raise Refused("no path") from None
     if not raw or b"\0" in raw:
         raise Refused("no path")

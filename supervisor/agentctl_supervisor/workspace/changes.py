@@ -21,7 +21,11 @@ from agentctl_supervisor.workspace.clock import is_since
 _FILLED_BY_PROGRAMS: Final = frozenset(
     {b".git", b".hg", b".svn", b"node_modules", b"__pycache__", b".venv", b"venv", b".cache"}
 )
-_NESTED: Final = b"/.git/"
+_VERSION_CONTROL: Final = (b"/.git/", b"/.hg/", b"/.jj/")
+_OF_A_REPOSITORY: Final = frozenset({b"config", b"config.worktree", b"commondir", b"hooks"})
+"""What git executes, or executes what it names, in a directory that is a repository itself."""
+_MOST_PARTS: Final = 3
+"""Slashes and one in the longest name of `policy.obeyed_names`."""
 _NO_DIRECTORY_ANY_MORE: Final = frozenset({errno.ELOOP, errno.ENOTDIR})
 _CHECK_CLOCK_EVERY: Final = 64
 _MAX_PATH: Final = 4000
@@ -65,7 +69,10 @@ OnEntry: TypeAlias = Callable[[int, str, os.stat_result], None]
 
 
 class _Pending(NamedTuple):
-    """A directory that is to be listed.  ``named``: the nested name that it is or lies beneath."""
+    """A directory that is to be listed.
+
+    ``named``: the obeyed name that it is or lies beneath.  ``is_late``: programs fill it.
+    """
 
     path: bytes
     depth: int = 0
@@ -93,8 +100,9 @@ class Walk:
     """A walk of one directory: made, `run` once, then read.  Paths are relative to it.
 
     ``changed``: what changed, directories with a slash at the end; ``left_out``: how many more
-    there were.  ``nested``: of *obeyed*, those in a ``.git`` further down that changed, or
-    something beneath them did.  ``notes``: why not all was looked at.
+    there were.  ``nested``: paths further down whose last components are one of *obeyed*, and
+    that changed, or something beneath them did; ``nested_left_out``: how many more there were.
+    ``notes``: why not all was looked at.
     """
 
     def __init__(
@@ -108,6 +116,7 @@ class Walk:
         self.left_out = 0
         self.specials: Final[list[Special]] = []
         self.nested: Final[dict[bytes, None]] = {}
+        self.nested_left_out = 0
         self.notes: Final[list[str]] = []
         self._since = since
         self._bounds = bounds
@@ -122,6 +131,7 @@ class Walk:
         self._nested_room = _Room(bounds.specials, bounds.special_bytes)
         self._deadline = 0.0
         self._not_entered = 0
+        self._not_looked_at = 0
         self._mounts = 0
         self._too_deep = 0
 
@@ -143,6 +153,10 @@ class Walk:
             self.notes.append(f"{self._mounts} mounts beneath it were not entered")
         if self._not_entered:
             self.notes.append(f"{self._not_entered} directories cannot be read")
+        if self.nested_left_out:
+            self.notes.append(f"{self.nested_left_out} more changes of names that programs obey")
+        if self._not_looked_at:
+            self.notes.append(f"{self._not_looked_at} files cannot be looked at")
 
     def _enter(self, root: int, directory: _Pending) -> str:
         """List *directory*; why the walk is to end with it, or nothing."""
@@ -169,6 +183,7 @@ class Walk:
     def _list(self, fd: int, directory: _Pending) -> str:
         prefix = directory.path + b"/" if directory.path else b""
         since, on_entry = self._since, self._on_entry
+        is_repository = bool(prefix) and not prefix.endswith(b"/.git/") and _is_repository(fd)
         with os.scandir(fd) as entries:
             for entry in entries:
                 self._entries_left -= 1
@@ -181,13 +196,18 @@ class Walk:
                     return "there was no time to look at everything"
                 try:
                     found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # removed meanwhile
                 except OSError:
-                    continue  # removed meanwhile, or in a directory that may only be listed
+                    self._not_looked_at += 1  # in a directory that may only be listed
+                    continue
                 is_directory = stat.S_ISDIR(found.st_mode)
                 has_changed = is_since(found.st_ctime_ns, since)
                 if is_directory or has_changed:
                     path = prefix + os.fsencode(entry.name)
-                    named = directory.named or self._name_of(path)
+                    named = directory.named or self._name_of(path, directory, is_directory)
+                    if named is None and is_repository and path[len(prefix) :] in _OF_A_REPOSITORY:
+                        named = path
                     if has_changed:
                         self._add(path, found.st_mode, named)
                     if is_directory:
@@ -204,15 +224,26 @@ class Walk:
         pending = self._pending_late if is_late else self._pending
         pending.append(_Pending(path, parent.depth + 1, named, is_late))
 
-    def _name_of(self, path: bytes) -> bytes | None:
-        """*path* itself, if it is one that git obeys in a repository further down."""
-        if _NESTED in path and b".git/" + path.rpartition(_NESTED)[2] in self._obeyed:
-            return path
+    def _name_of(self, path: bytes, parent: _Pending, is_directory: bool) -> bytes | None:
+        """*path* itself, if it is further down and called like one that programs obey."""
+        at = len(path)
+        for _ in range(_MOST_PARTS):
+            at = path.rfind(b"/", 0, at)
+            if at < 0:
+                return None
+            name = path[at + 1 :]
+            if name in self._obeyed and not (name == b".git" and is_directory):
+                # What packages bring along for their own developers, thousands of them have.
+                by_programs = parent.is_late and not any(vc in path for vc in _VERSION_CONTROL)
+                return None if by_programs and name != b".git" else path
         return None
 
     def _add(self, path: bytes, mode: int, named: bytes | None) -> None:
-        if named is not None and named not in self.nested and self._nested_room.take(named):
-            self.nested[named] = None
+        if named is not None and named not in self.nested:
+            if self._nested_room.take(named):
+                self.nested[named] = None
+            else:
+                self.nested_left_out += 1
         kind = _KINDS.get(stat.S_IFMT(mode))
         if kind is None and stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID):
             kind = "setuid"
@@ -225,3 +256,18 @@ class Walk:
             self.changed.append(path)
         else:
             self.left_out += 1
+
+
+def _is_repository(directory: int) -> bool:
+    """Whether git takes *directory* for a repository, as gitrepository-layout(5) says."""
+    try:
+        os.stat(b"HEAD", dir_fd=directory, follow_symlinks=False)
+    except OSError:  # nearly always
+        return False
+    for name in (b"objects", b"commondir"):
+        try:
+            os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except OSError:
+            continue
+        return True
+    return False

@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.policy import protected
+from agentctl_supervisor.policy.contents import is_missing, unreadable
+from agentctl_supervisor.policy.obeyed_names import ANYWHERE
 from agentctl_supervisor.workspace.artifacts import read_small
 from agentctl_supervisor.workspace.beneath import HANDLE, open_beneath, open_directory, open_root
 from agentctl_supervisor.workspace.changes import Bounds, Walk
@@ -27,29 +29,40 @@ _BENEATH_A_NAME: Final = Bounds(entries=2000, depth=8, seconds=0.1, names=1, spe
 
 
 class Names(NamedTuple):
-    """The protected names of a workspace as a run begins.
+    """The protected names of a directory that a run may write to, as the run begins.
 
     ``obeyed``: whatever is changed under these counts.  ``protected``: those that the run
     cannot change.  ``linked``: where a name is a link, or behind one, what it means in the
-    workspace; nothing is mounted on links, so that the run can change it.  ``inodes``: of the
-    protected ones, which are protected for as long as they are these files.
+    workspace; nothing is mounted on links, so that the run can change it.  ``led``: where each
+    of those led.  ``inodes``: of the protected ones, which are protected for as long as they
+    are these files.  ``anywhere``: those that count in the directories further down as well.
     """
 
     obeyed: frozenset[bytes] = frozenset()
     protected: frozenset[bytes] = frozenset()
     linked: Mapping[bytes, bytes] = MappingProxyType({})
+    led: Mapping[bytes, bytes] = MappingProxyType({})
     inodes: Mapping[bytes, int] = MappingProxyType({})
+    anywhere: frozenset[bytes] = frozenset()
 
 
 def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
-    """The names in the workspace *path* of a run at *level* which begins now."""
-    names = (*protected.names(unprotect), *protected.of_git(os.fsdecode(path), unprotect))
+    """The names in the directory *path*, writable for a run at *level* which begins now.
+
+    Raises:
+        UnreadableError: what they are cannot be known.
+    """
+    names = tuple(protected.names_in(os.fsdecode(path), unprotect))
+    anywhere = frozenset(map(os.fsencode, ANYWHERE.intersection(protected.names(unprotect))))
     there: set[bytes] = set()
     linked: dict[bytes, bytes] = {}
+    led: dict[bytes, bytes] = {}
     try:
         root = open_root(path)
-    except OSError:
-        return Names()  # then the run is refused, or says so at its end
+    except OSError as error:
+        if is_missing(error):  # or a file: then the run is refused, or says so at its end
+            return Names(anywhere=anywhere)
+        raise unreadable(os.fsdecode(path), error) from None
     try:
         for text in names:
             name = os.fsencode(text)
@@ -57,10 +70,7 @@ def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
                 case Kind.MISSING:
                     continue
                 case Kind.LINKED:
-                    try:
-                        real = os.path.realpath(os.path.join(path, name))
-                    except OSError:  # another run exchanges it at this moment
-                        continue
+                    led[name] = real = _real(os.path.join(path, name))
                     inside = relative_to(real, (path,))
                     is_repository = name == b".git" and os.path.isdir(real)
                     if inside is not None and inside != b"." and not is_repository:
@@ -74,7 +84,9 @@ def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
         obeyed=frozenset(map(os.fsencode, names)) | linked.keys(),
         protected=kept,
         linked=linked,
+        led=led,
         inodes={name: inode for name in kept if (inode := _inode(path, name))},
+        anywhere=anywhere,
     )
 
 
@@ -94,11 +106,23 @@ def exposed(root: int, since: int, names: Names, nested: Iterable[bytes] = ()) -
     own = {
         names.linked.get(name, name)
         for name in names.obeyed - names.protected
-        if _is_touched(root, name, since)
+        if _is_touched(root, name, since, names.led.get(name))
         and (name != os.fsencode(protected.CONFIGURATION) or _has_settings(root))
     }
     own |= {name for name in names.protected if _is_exchanged(root, name, since, names.inodes)}
-    return [*sorted(own), *sorted(set(nested) - own - names.protected)]
+    further = [name for name in nested if not _is_within(name, names.obeyed)]
+    return [*sorted(own), *sorted(set(further) - own)]
+
+
+def _is_within(path: bytes, names: Collection[bytes]) -> bool:
+    """Whether *path* is, or lies beneath, one of *names*, which are looked at one by one."""
+    at = len(path)
+    while at >= 0:
+        # As a directory, .git is the repository: only names in it count.
+        if path[:at] in names and path[:at] != b".git":
+            return True
+        at = path.rfind(b"/", 0, at)
+    return False
 
 
 def _is_exchanged(root: int, name: bytes, since: int, inodes: Mapping[bytes, int]) -> bool:
@@ -109,8 +133,9 @@ def _is_exchanged(root: int, name: bytes, since: int, inodes: Mapping[bytes, int
     """
     try:
         found = _found(root, name)
-    except OSError:
-        return False  # nothing is there
+    except OSError as error:
+        # Another mount is there, and cannot be renamed over.
+        return not is_missing(error) and error.errno != errno.EXDEV
     if stat.S_ISDIR(found.st_mode):
         # What others put into it says nothing: the run still could not.
         return found.st_ino != inodes.get(name, found.st_ino)
@@ -118,8 +143,11 @@ def _is_exchanged(root: int, name: bytes, since: int, inodes: Mapping[bytes, int
     return is_since(found.st_ctime_ns, since)
 
 
-def _is_touched(root: int, name: bytes, since: int) -> bool:
-    """Whether *name*, or something beneath it, has changed."""
+def _is_touched(root: int, name: bytes, since: int, led: bytes | None = None) -> bool:
+    """Whether *name*, or something beneath it, has changed, or may have.
+
+    *led*: where it led if it was behind a link.
+    """
     try:
         found = _found(root, name)
         if not stat.S_ISDIR(found.st_mode):
@@ -127,8 +155,10 @@ def _is_touched(root: int, name: bytes, since: int) -> bool:
         if name == b".git":
             return False
         fd = open_directory(root, name)
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno == errno.ELOOP and led is not None:
+            return not led or _real(os.path.join(_path(root), name)) != led
+        return not is_missing(error)
     try:
         walk = Walk(since, _BENEATH_A_NAME)
         walk.run(fd)
@@ -150,11 +180,27 @@ def _kind(root: int, name: bytes) -> Kind:
     try:
         mode = _found(root, name).st_mode
     except OSError as error:
-        return Kind.LINKED if error.errno == errno.ELOOP else Kind.MISSING
+        if error.errno == errno.ELOOP:
+            return Kind.LINKED
+        # Another mount is protected as everything else.  Of what cannot be looked at, nobody
+        # knows whether it is: so each change of it counts.
+        return Kind.THERE if error.errno == errno.EXDEV else Kind.MISSING
     if stat.S_ISLNK(mode):
         return Kind.LINKED
     # As a directory it is the repository, in which there are other names.
     return Kind.MISSING if name == b".git" and stat.S_ISDIR(mode) else Kind.THERE
+
+
+def _real(path: bytes) -> bytes:
+    """Where *path* leads; nothing while another run exchanges a link on the way."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return b""
+
+
+def _path(root: int) -> bytes:
+    return os.fsencode(os.readlink(f"/proc/self/fd/{root}"))
 
 
 def _found(root: int, name: bytes) -> os.stat_result:
@@ -170,17 +216,11 @@ def _found(root: int, name: bytes) -> os.stat_result:
 def _is_protected(root: int) -> bool:
     """Whether the project's file has settings of ours, as `policy.decision` finds out."""
     data = read_small(root, os.fsencode(protected.CONFIGURATION), _MAX_SETTINGS)
-    return data is not None and protected.has_settings(data)
+    return data is None or protected.has_settings(data)
 
 
 def _has_settings(root: int) -> bool:
     """Whether the project's file may hold settings of ours: to be sure costs a parser."""
     name = os.fsencode(protected.CONFIGURATION)
     data = read_small(root, name, _MAX_SETTINGS)
-    if data is not None:
-        return _SETTINGS in data
-    try:
-        found = _found(root, name)
-    except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_size > _MAX_SETTINGS
+    return data is None or _SETTINGS in data

@@ -93,8 +93,11 @@ def hand_over(roots: Sequence[bytes], uids: Collection[int]) -> bool:
     for path in roots:
         try:
             root = open_root(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
         except OSError:
-            continue  # gone, or no directory
+            complete = False
+            continue
         try:
             to_owner = giving(root, uids)
             if to_owner is not None:

@@ -27,8 +27,10 @@ def remove_tree(path: Path, seconds: float) -> bool:
     """
     try:
         parent = os.open(path.parent, READ | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
     except OSError:
-        return not os.path.lexists(path)
+        return False
     try:
         if not _unlinked(parent, path.name):
             with _opened(parent, path.name) as top:

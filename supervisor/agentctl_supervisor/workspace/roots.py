@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from agentctl_protocol.os_names import to_bytes
 from agentctl_protocol.spec import RunSpec
 
 MAX_ROOTS: Final = 32
@@ -12,14 +13,15 @@ MAX_ROOTS: Final = 32
 def roots_of(workspace: str, spec: RunSpec) -> tuple[bytes, ...]:
     """The *workspace* of a run, then what ``--rw`` adds outside of it.
 
-    *workspace* is empty where there is no such bound, and so is the answer then.  All paths
+    *workspace*, the text of a report or record, is empty where there is no such bound, and so is
+    the answer then.  All paths
     are absolute; one that is not, in a spec of somebody else's making, would mean whatever
     our own working directory makes of it.  Whoever opens them still follows no link.
     """
     if not workspace:
         return ()
     more = [os.path.realpath(os.fsencode(path)) for path in spec.rw if os.path.isabs(path)]
-    roots = [os.fsencode(workspace)]
+    roots = [to_bytes(workspace)]
     for root in more[:MAX_ROOTS]:
         if relative_to(root, roots) is None:
             roots.append(root)
@@ -34,8 +36,3 @@ def relative_to(path: bytes, roots: Sequence[bytes]) -> bytes | None:
         if path.startswith(root.rstrip(b"/") + b"/"):
             return path[len(root.rstrip(b"/")) + 1 :] if number == 0 else path
     return None
-
-
-def as_text(path: bytes) -> str:
-    """*path* for a report: a byte that is not UTF-8 is written as Python does in a literal."""
-    return path.decode("utf-8", "backslashreplace")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from agentctl_protocol.os_names import display, to_bytes, to_text
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Workspace
 from agentctl_protocol.spec import RunSpec
@@ -22,7 +23,7 @@ from agentctl_supervisor.workspace.clock import Beginning, beginning, is_since, 
 from agentctl_supervisor.workspace.exposure import Names, exposed, names_now
 from agentctl_supervisor.workspace.handing_over import BOUNDS as GIVE_BOUNDS
 from agentctl_supervisor.workspace.handing_over import giving
-from agentctl_supervisor.workspace.roots import as_text, roots_of
+from agentctl_supervisor.workspace.roots import roots_of
 from agentctl_supervisor.workspace.setuid_bits import TakingOff
 
 LOOK_S: Final = 0.5
@@ -41,11 +42,11 @@ class Survey:
         self._path = created.workspace if created else ""
         self._roots = roots_of(self._path, spec)
         self._private = created is not None and created.private_workspace
-        self._names = Names()
+        self._names: tuple[Names, ...] = ()
         self._began: Beginning | None = None
         if self._roots:
             level = spec.sandbox or Sandbox.STRICT
-            self._names = names_now(self._roots[0], spec.unprotect, level)
+            self._names = tuple(names_now(root, spec.unprotect, level) for root in self._roots)
             # Last: what we have done until here is not the run's.
             self._began = beginning()
 
@@ -76,32 +77,30 @@ class Survey:
         """
         if self._began is None:
             return Workspace()
-        found = _Found(since_ns(self._began), self._names, uids, tuple(open_files))
+        found = _Found(since_ns(self._began), uids, tuple(open_files))
         bounds = DEFAULT
         if uids:
             bounds, seconds = GIVE_BOUNDS, max(seconds, GIVE_BOUNDS.seconds)
         deadline = time.monotonic() + seconds
-        for path in self._roots:
+        for path, names in zip(self._roots, self._names, strict=True):
             left = bounds._replace(seconds=max(deadline - time.monotonic(), 0.0))
-            found.look_at(path, left, is_workspace=path is self._roots[0])
+            found.look_at(path, names, left, is_workspace=path is self._roots[0])
         return Workspace(
             path=self._path,
             private=self._private,
-            changed=tuple(as_text(name) for name in sorted(found.changed)),
+            changed=tuple(to_text(name) for name in sorted(found.changed)),
             changed_left_out=found.left_out,
             incomplete="; ".join(found.notes)[:_MAX_NOTES],
             special=tuple(sorted(found.special)),
             open_at_kill=found.open_files,
-            exposed=tuple(as_text(name) for name in found.exposed),
+            exposed=tuple(to_text(name) for name in found.exposed),
         )
 
 
 class _Found:
     """What was found so far, of one writable path after the other."""
 
-    def __init__(
-        self, since: int, names: Names, uids: Collection[int], open_files: tuple[str, ...]
-    ) -> None:
+    def __init__(self, since: int, uids: Collection[int], open_files: tuple[str, ...]) -> None:
         self.changed: list[bytes] = []
         self.left_out = 0
         self.special: list[str] = []
@@ -109,15 +108,14 @@ class _Found:
         self.exposed: list[bytes] = []
         self.open_files = open_files
         self._since = since
-        self._names = names
         self._uids = uids
 
-    def look_at(self, path: bytes, bounds: Bounds, *, is_workspace: bool) -> None:
-        """Look at *path*, which may be written to."""
+    def look_at(self, path: bytes, names: Names, bounds: Bounds, *, is_workspace: bool) -> None:
+        """Look at *path*, which may be written to; *names* are those that it had before."""
         try:
             root = open_root(path)
         except OSError as error:
-            self._look_at_file(path, error)
+            self._look_at_file(path, error, names)
             return
         try:
             to_owner = giving(root, self._uids)
@@ -125,28 +123,29 @@ class _Found:
             walk = Walk(
                 self._since,
                 self._left_of(bounds),
-                self._names.obeyed if is_workspace else (),
+                names.anywhere,
                 bits.on_entry,
             )
             walk.run(root)
+            prefix = b"" if is_workspace else path + b"/"
+            touched = exposed(root, self._since, names, walk.nested)
+            self.exposed += [prefix + name for name in touched]
             if is_workspace:
-                self.exposed = exposed(root, self._since, self._names, walk.nested)
                 self.open_files = tuple(n for n in self.open_files if _may_be_half(root, n))
         finally:
             os.close(root)
         self.changed += [
-            name if is_workspace else path + b"/" + name.removeprefix(b"./")
-            for name in walk.changed
+            prefix + (name if is_workspace else name.removeprefix(b"./")) for name in walk.changed
         ]
-        prefix = b"" if is_workspace else path + b"/"
-        self.special += [f"{kind} {as_text(prefix + name)}" for kind, name in walk.specials]
+        self.special += [f"{kind} {to_text(prefix + name)}" for kind, name in walk.specials]
         self.left_out += walk.left_out
         notes = list(walk.notes)
         if to_owner is not None and to_owner.refused:
             notes.append(f"{to_owner.refused} files could not be given to its owner")
         if bits.refused:
             notes.append(f"{bits.refused} files are setuid and could not be changed")
-        self.notes += notes if is_workspace else [f"{as_text(path)}: {note}" for note in notes]
+        where = "" if is_workspace else f"{_shown(path)}: "
+        self.notes += [where + note for note in notes]
 
     def _left_of(self, bounds: Bounds) -> Bounds:
         """What is left of *bounds* beside what was found: they are for everything together."""
@@ -157,7 +156,7 @@ class _Found:
             special_bytes=bounds.special_bytes - sum(map(len, self.special)),
         )
 
-    def _look_at_file(self, path: bytes, error: OSError) -> None:
+    def _look_at_file(self, path: bytes, error: OSError, names: Names) -> None:
         """*path* cannot be opened as a directory: ``--rw`` may have named a file."""
         why = error.strerror
         if error.errno == errno.ENOTDIR:
@@ -168,10 +167,16 @@ class _Found:
             else:
                 if is_since(found.st_ctime_ns, self._since):
                     self.changed.append(path)
+                    if os.path.basename(path) in names.anywhere:
+                        self.exposed.append(path)
                 if stat.S_ISREG(found.st_mode):
                     return
                 why = "it is no file any more"
-        self.notes.append(f"{as_text(path)}: {why}")
+        self.notes.append(f"{_shown(path)}: {why}")
+
+
+def _shown(path: bytes) -> str:
+    return display(to_text(path))
 
 
 def _may_be_half(root: int, name: str) -> bool:
@@ -179,7 +184,7 @@ def _may_be_half(root: int, name: str) -> bool:
     if name.startswith("/"):
         return True
     try:
-        handle = open_beneath(root, os.fsencode(name), HANDLE)
+        handle = open_beneath(root, to_bytes(name), HANDLE)
     except OSError:
         return True  # it was there, and where it is now is not known
     try:

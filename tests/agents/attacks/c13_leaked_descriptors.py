@@ -31,27 +31,25 @@ def _open_numbers() -> list[int]:
     return numbers
 
 
-#: Those that this program was started with; the channel is a socket among them.
+#: Those that this program was started with.
 GIVEN = _open_numbers()
+
+
+#: Its two ends of the channel.
+CHANNEL = [int(number) for number in os.environ.get("AGENTCTL_CHANNEL_FD", "").split(",") if number]
 
 
 def anything_open() -> str:
     _leak()
     given = GIVEN if FACTS["level"] != "outside" else _open_numbers()
-    found = []
-    for number in given:
-        mode = os.fstat(number).st_mode
-        if not (stat.S_ISSOCK(mode) and _is_a_pair(number)):
-            found.append(f"{number}: {_what(number)}")
+    found = [
+        f"{number}: {_what(number)}"
+        for number in given
+        if not (number in CHANNEL and stat.S_ISFIFO(os.fstat(number).st_mode))
+    ]
     if not found:
         raise Blocked(f"nothing but the channel among {given}")
     return ", ".join(found)
-
-
-def _is_a_pair(number: int) -> bool:
-    """Whether it is a socket without a name, which leads to one other and nowhere else."""
-    with socket.socket(fileno=os.dup(number)) as one:
-        return one.family == socket.AF_UNIX and not one.getsockname()
 
 
 def _what(number: int) -> str:
@@ -59,6 +57,20 @@ def _what(number: int) -> str:
         return os.readlink(f"/proc/self/fd/{number}")
     except OSError:
         return f"{os.fstat(number).st_mode:o}"
+
+
+def hand_over() -> str:
+    """Give a descriptor to whoever is at the other end: its last close may cost them seconds."""
+    pair = socket.socketpair() if FACTS["level"] == "outside" else ()
+    refused = "nothing is open"
+    for number in _open_numbers():
+        try:
+            with socket.socket(fileno=os.dup(number)) as one:
+                socket.send_fds(one, [b"x"], [number])
+                return f"{number} took it, {pair}"
+        except OSError as error:
+            refused = f"{number}: {error.strerror}"
+    raise Blocked(refused)
 
 
 def secret_by_a_directory() -> str:
@@ -108,6 +120,7 @@ def standard_streams() -> str:
 attempt(
     {
         "open": anything_open,
+        "give": hand_over,
         "directory": secret_by_a_directory,
         "cwd_up": up_from_the_cwd,
         "cwd": cwd_outside,

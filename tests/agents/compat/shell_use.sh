@@ -23,7 +23,8 @@ seq 100 | xargs -P 4 -n 10 echo > /dev/null
 find . -name 'sub*' -exec cat {} + > /dev/null
 timeout 0.05 sleep 60 || test $? = 124
 nice true; nohup true 2> /dev/null; setsid -w true; flock lock true; env -i /bin/true
-mkfifo fifo; cat fifo > through & echo through > fifo; wait $!; test -s through
+pipes=$(mktemp -d -p /dev/shm); mkfifo "$pipes/fifo"
+cat "$pipes/fifo" > through & echo through > "$pipes/fifo"; wait $!; test -s through; rm -r "$pipes"
 script -qec 'test -t 1' /dev/null > /dev/null
 head -c 6000000 /dev/urandom | base64 > large
 sort -S 1M large | sha256sum > /dev/null

@@ -1,0 +1,63 @@
+"""Which ids were used before, in few bytes each however long they are.  Pure."""
+
+from array import array
+from typing import Final
+
+_TABLES: Final = 256
+_FIRST_SLOTS: Final = 8
+
+
+class UsedIds:
+    """A set of texts that only grows, kept as 64-bit fingerprints: 16 to 32 bytes each.
+
+    Two texts of one fingerprint pass for the same: with a million ids that happens once in
+    some ten million runs, and the one who asked chose them.  Of many small tables one at a
+    time has to grow, so that no `add` takes long.
+    """
+
+    def __init__(self) -> None:
+        self._tables = [array("Q", bytes(8 * _FIRST_SLOTS)) for _ in range(_TABLES)]
+        self._sizes = [0] * _TABLES
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"<UsedIds {self._count}>"
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, text: str) -> bool:
+        fingerprint = _fingerprint(text)
+        table = self._tables[fingerprint % _TABLES]
+        return table[_slot(table, fingerprint)] == fingerprint
+
+    def add(self, text: str) -> None:
+        """Remember *text*."""
+        fingerprint = _fingerprint(text)
+        number = fingerprint % _TABLES
+        table = self._tables[number]
+        slot = _slot(table, fingerprint)
+        if table[slot] == fingerprint:
+            return
+        table[slot] = fingerprint
+        self._count += 1
+        self._sizes[number] += 1
+        if 2 * self._sizes[number] > len(table):
+            grown = array("Q", bytes(16 * len(table)))
+            for one in filter(None, table):
+                grown[_slot(grown, one)] = one
+            self._tables[number] = grown
+
+
+def _fingerprint(text: str) -> int:
+    # Python's own hash is keyed with a secret of this process: nobody can make two collide.
+    return hash(text) & 0xFFFF_FFFF_FFFF_FFFF or 1
+
+
+def _slot(table: "array[int]", fingerprint: int) -> int:
+    """Where *fingerprint* is, or the free place where it belongs."""
+    mask = len(table) - 1
+    slot = (fingerprint >> 8) & mask
+    while table[slot] and table[slot] != fingerprint:
+        slot = (slot + 1) & mask
+    return slot
