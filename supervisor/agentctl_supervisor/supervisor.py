@@ -141,9 +141,7 @@ class Supervisor:
         callers: BaseException | None = None
         left_in_peace = False
         supervisor: Supervisor | None = None
-        undo = contextlib.ExitStack()
-        undo.enter_context(broken_pipe.as_an_error())
-        async with _kept_threads(), trio.open_nursery() as nursery:
+        async with _for_life(), trio.open_nursery() as nursery:
             try:
                 supervisor = cls(
                     home,
@@ -166,7 +164,6 @@ class Supervisor:
                     with trio.CancelScope(shield=True):
                         await supervisor._close(deliver=left_in_peace)
                 nursery.cancel_scope.cancel()
-                undo.close()
         if callers is not None:
             raise callers
 
@@ -390,9 +387,14 @@ class _Prepared:
 
 
 @contextlib.asynccontextmanager
-async def _kept_threads() -> AsyncIterator[None]:
-    """All threads that a stop, or a run's end, can come to need: a run must not choose when."""
+async def _for_life() -> AsyncIterator[None]:
+    """What a supervisor has from its first run to its last.
+
+    A run that closes a pipe is an error and no death; and there are all threads that a stop,
+    or a run's end, can come to need: a run must not choose when they are started.
+    """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(broken_pipe.as_an_error())
         try:
             stack.enter_context(poll_thread())
             stack.enter_context(

@@ -7,6 +7,9 @@ import pytest
 
 from agentctl_testkit_attacks import AttackRange
 from agentctl_testkit_audit import audit
+from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit_ordinary import Installation, installed
+from agentctl_testkit_sandbox import Sandboxed, sandboxed
 
 
 @pytest.fixture(autouse=True)
@@ -21,3 +24,24 @@ def attack_range(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackRan
     """Where attacks are tried outside and inside; one for all, as its callers take seconds."""
     with AttackRange.open(tmp_path_factory.mktemp("attacks")) as attack_range:
         yield attack_range
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    """Agentctl as an ordinary user has it; one for the tests of a file."""
+    with installed() as installation:
+        yield installation
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("root", marks=needs(Capability.ROOT, Capability.PID_NAMESPACE)),
+        pytest.param("user", marks=needs(Capability.ORDINARY_PYTHON, Capability.USER_NAMESPACE)),
+    ]
+)
+def caller(request: pytest.FixtureRequest) -> Iterator[Sandboxed]:
+    """Root, then an ordinary user, each with a home and a workspace; their logs are audited."""
+    wanted = request.getfixturevalue("installation") if request.param == "user" else None
+    with sandboxed(wanted) as caller:
+        yield caller
+        assert audit(caller.directory) == []

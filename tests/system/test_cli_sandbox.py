@@ -10,29 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agentctl_testkit_audit import audit
 from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_ordinary import Installation, installed
+from agentctl_testkit_ordinary import Installation
 from agentctl_testkit_sandbox import Sandboxed, sandboxed
-
-
-@pytest.fixture(scope="module")
-def installation() -> Iterator[Installation]:
-    with installed() as installation:
-        yield installation
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("root", marks=needs(Capability.ROOT, Capability.PID_NAMESPACE)),
-        pytest.param("user", marks=needs(Capability.ORDINARY_PYTHON, Capability.USER_NAMESPACE)),
-    ]
-)
-def caller(request: pytest.FixtureRequest) -> Iterator[Sandboxed]:
-    wanted = request.getfixturevalue("installation") if request.param == "user" else None
-    with sandboxed(wanted) as caller:
-        yield caller
-        assert audit(caller.directory) == []
 
 
 def test_a_program_runs_in_the_current_directory(caller: Sandboxed) -> None:

@@ -8,14 +8,7 @@ import pytest
 
 from agentctl_testkit_audit import audit
 from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_ordinary import Installation, installed
 from agentctl_testkit_sandbox import Sandboxed, sandboxed
-
-
-@pytest.fixture(scope="module")
-def installation() -> Iterator[Installation]:
-    with installed() as installation:
-        yield installation
 
 
 @pytest.fixture(

@@ -1,12 +1,8 @@
 """A named file of code finds what lies beside it, wherever it is started."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_ordinary import Installation, installed
-from agentctl_testkit_sandbox import Sandboxed, sandboxed
+from agentctl_testkit_sandbox import Sandboxed
 
 _AGENT = """
 import lib
@@ -17,25 +13,12 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(scope="module")
-def installation() -> Iterator[Installation]:
-    with installed() as installation:
-        yield installation
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("root", marks=needs(Capability.ROOT, Capability.PID_NAMESPACE)),
-        pytest.param("user", marks=needs(Capability.ORDINARY_PYTHON, Capability.USER_NAMESPACE)),
-    ]
-)
-def caller(request: pytest.FixtureRequest) -> Iterator[Sandboxed]:
-    wanted = request.getfixturevalue("installation") if request.param == "user" else None
-    with sandboxed(wanted) as caller:
-        caller.make("other/ag.py", _AGENT)
-        caller.make("other/lib.py", "WORD = 'found'\n")
-        caller.make("secret", "hunter2")
-        yield caller
+@pytest.fixture
+def caller(caller: Sandboxed) -> Sandboxed:
+    caller.make("other/ag.py", _AGENT)
+    caller.make("other/lib.py", "WORD = 'found'\n")
+    caller.make("secret", "hunter2")
+    return caller
 
 
 @pytest.mark.parametrize("level", ["strict", "standard"])

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,7 @@ from agentctl_protocol.os_names import to_bytes, to_text
 from agentctl_supervisor import RunSpec, SpecError, Supervisor
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AgentctlHome
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_ordinary import Installation, installed
-from agentctl_testkit_sandbox import Sandboxed, sandboxed
+from agentctl_testkit_sandbox import Sandboxed
 
 ODD = os.fsdecode(b"jos\xe9")
 
@@ -32,23 +29,10 @@ def main():
 """
 
 
-@pytest.fixture(scope="module")
-def installation() -> Iterator[Installation]:
-    with installed() as installation:
-        yield installation
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("root", marks=needs(Capability.ROOT, Capability.PID_NAMESPACE)),
-        pytest.param("user", marks=needs(Capability.ORDINARY_PYTHON, Capability.USER_NAMESPACE)),
-    ]
-)
-def caller(request: pytest.FixtureRequest) -> Iterator[Sandboxed]:
-    wanted = request.getfixturevalue("installation") if request.param == "user" else None
-    with sandboxed(wanted) as caller:
-        caller.home.environment["AGENTCTL_SANDBOX"] = "strict"
-        yield caller
+@pytest.fixture
+def caller(caller: Sandboxed) -> Sandboxed:
+    caller.home.environment["AGENTCTL_SANDBOX"] = "strict"
+    return caller
 
 
 def odd_workspace(caller: Sandboxed) -> Path:

@@ -1,33 +1,13 @@
 """A run's standard streams by their names, /dev/stdout and the like."""
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_ordinary import Installation, installed
-from agentctl_testkit_sandbox import Sandboxed, sandboxed
+from agentctl_testkit_capabilities import Capability
+from agentctl_testkit_sandbox import Sandboxed
 
 LEVELS = ("strict", "standard", "basic")
-
-
-@pytest.fixture(scope="module")
-def installation() -> Iterator[Installation]:
-    with installed() as installation:
-        yield installation
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("root", marks=needs(Capability.ROOT, Capability.PID_NAMESPACE)),
-        pytest.param("user", marks=needs(Capability.ORDINARY_PYTHON, Capability.USER_NAMESPACE)),
-    ]
-)
-def caller(request: pytest.FixtureRequest) -> Iterator[Sandboxed]:
-    wanted = request.getfixturevalue("installation") if request.param == "user" else None
-    with sandboxed(wanted) as caller:
-        yield caller
 
 
 @pytest.mark.parametrize("level", LEVELS)

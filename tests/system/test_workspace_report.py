@@ -4,38 +4,15 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from agentctl_testkit import AGENTS, MARKER_VARIABLE, wait_until_gone
-from agentctl_testkit_audit import audit
-from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_cli import end_of, freeze
-from agentctl_testkit_ordinary import Installation, installed
-from agentctl_testkit_sandbox import Sandboxed, sandboxed
+from agentctl_testkit_sandbox import Sandboxed
 
 LEVELS = ("strict", "standard")
-
-
-@pytest.fixture(scope="module")
-def installation() -> Iterator[Installation]:
-    with installed() as installation:
-        yield installation
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("root", marks=needs(Capability.ROOT, Capability.PID_NAMESPACE)),
-        pytest.param("user", marks=needs(Capability.ORDINARY_PYTHON, Capability.USER_NAMESPACE)),
-    ]
-)
-def caller(request: pytest.FixtureRequest) -> Iterator[Sandboxed]:
-    wanted = request.getfixturevalue("installation") if request.param == "user" else None
-    with sandboxed(wanted) as caller:
-        yield caller
-        assert audit(caller.directory) == []
 
 
 def shown(caller: Sandboxed, run: str = "x") -> Any:

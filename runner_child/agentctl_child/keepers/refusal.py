@@ -257,7 +257,7 @@ def _without_interpreter(program: str, path: bytes) -> CannotStartError:
             "not_found",
             f"{cannot}: its first line ends in a carriage return (\\r, a CRLF line end), which"
             f" Linux takes for a part of the interpreter's name: {shown(line)}",
-            hint=f"sed -i 's/\\r$//' {shown(path)} gives it Unix line ends.",
+            hint=f"sed -i 's/\\r$//' {shell_word(path)} gives it Unix line ends.",
         )
     named = _interpreter(line)
     return CannotStartError(

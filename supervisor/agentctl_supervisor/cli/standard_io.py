@@ -14,6 +14,7 @@ from typing import Final
 import trio
 
 from agentctl_supervisor.cli import terminal
+from agentctl_supervisor.cli.raw_output import write_all
 from agentctl_supervisor.cli.screen import Screen
 from agentctl_supervisor.output_pump import StreamName
 from agentctl_supervisor.plumbing import OutputPipes
@@ -159,19 +160,7 @@ class _Sink:
             data = plain if self.screen is None else drawn(self.screen)
             if data:
                 # A reader that does not read blocks the thread; `abandon` leaves it behind.
-                await run_sync("output", _write_all, self.fd, data, abandon_on_cancel=True)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(fd, view) :]
-        except BlockingIOError:
-            # Somebody who shares the descriptor made it non-blocking.
-            poll = select.poll()
-            poll.register(fd, select.POLLOUT)
-            poll.poll()
+                await run_sync("output", write_all, self.fd, data, abandon_on_cancel=True)
 
 
 async def pump_input(stdin: trio.abc.SendStream) -> None:

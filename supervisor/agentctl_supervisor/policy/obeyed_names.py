@@ -28,6 +28,10 @@ def _all(why: str, *names: str, anywhere: bool = False) -> tuple[ObeyedName, ...
     return tuple(ObeyedName(name, why, anywhere) for name in names)
 
 
+SETTINGS: Final = "agentctl takes its settings from it"
+OF_A_REPOSITORY: Final = frozenset({"config", "config.worktree", "commondir", "hooks"})
+"""What git executes, or executes what it names, in a directory that is a repository itself."""
+
 _SHELL: Final = "shells execute it"
 _AGENT: Final = "coding agents follow it"
 _AGENT_RUNS: Final = "coding agents run its hooks and follow it"
@@ -126,7 +130,7 @@ OBEYED: Final = (
     *_all(_AGENT, "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "QWEN.md", anywhere=True),
     *_all(_AGENT, "CRUSH.md", "WARP.md", "replit.md", anywhere=True),
     # Ours.
-    ObeyedName("agentctl.toml", "agentctl takes its settings from it", anywhere=True),
+    ObeyedName("agentctl.toml", SETTINGS, anywhere=True),
 )
 
 REASONS: Final = {obeyed.name: obeyed.why for obeyed in OBEYED}
@@ -139,7 +143,6 @@ def reason(path: str) -> str:
     for start in range(len(parts)):
         if why := REASONS.get("/".join(parts[start:])):
             return why
-    if parts[-1] in ("config", "hooks", "commondir", "config.worktree"):
-        # Of a directory that git takes for a repository whatever it is called.
+    if parts[-1] in OF_A_REPOSITORY:  # whatever the repository is called
         return REASONS[f".git/{parts[-1]}"]
-    return "agentctl takes its settings from it"
+    return SETTINGS

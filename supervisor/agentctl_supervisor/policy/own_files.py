@@ -49,13 +49,17 @@ def _interpreter(places: Places) -> Iterator[OwnFile]:
 
 
 def _packages() -> Iterator[OwnFile]:
+    for path in _package_directories():
+        yield OwnFile(path, "agentctl's own files")
+        for link in _beneath(path).links:
+            yield OwnFile(link, "agentctl's own files")
+
+
+def _package_directories() -> Iterator[str]:
     for name in PACKAGES:
         # Of a package without a dot, nothing is imported for this.
         spec = find_spec(name)
-        for path in (spec.submodule_search_locations or ()) if spec else ():
-            yield OwnFile(path, "agentctl's own files")
-            for link in _beneath(path).links:
-                yield OwnFile(link, "agentctl's own files")
+        yield from (spec.submodule_search_locations or ()) if spec else ()
 
 
 def second_name() -> str:
@@ -64,16 +68,19 @@ def second_name() -> str:
     ``uv`` makes hard links into its cache, ``conda`` into its packages.  Where the other name
     is cannot be found out, and whoever writes to it writes to ours.
     """
-    for name in PACKAGES:
-        spec = find_spec(name)
-        for path in (spec.submodule_search_locations or ()) if spec else ():
-            if linked := _beneath(path).hard_linked:
-                return linked
+    if linked := _linked_package_file():
+        return linked
     try:
         found = os.stat(os.__file__)
     except PermissionError:  # whoever may not even look there does not own it
         return ""
     return os.__file__ if _has_second_name(found, os.__file__) else ""
+
+
+@lru_cache(maxsize=1)
+def _linked_package_file() -> str:
+    """The first of our packages' files with a second name; asked at each start of a run."""
+    return next(filter(None, (_beneath(path).hard_linked for path in _package_directories())), "")
 
 
 def refuse_second_names() -> None:

@@ -13,13 +13,11 @@ from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.guessing import closest
 from agentctl_supervisor.policy import git_names
 from agentctl_supervisor.policy.links import is_beneath
-from agentctl_supervisor.policy.obeyed_names import REASONS
+from agentctl_supervisor.policy.obeyed_names import REASONS, SETTINGS
 
 CONFIGURATION: Final = "pyproject.toml"
 """Protected where it has settings for agentctl in it: what a run may, the next run's file says."""
 
-
-_SETTINGS: Final = "agentctl takes its settings from it"
 _GIT: Final = ".git/"
 
 
@@ -34,7 +32,7 @@ def names_in(directory: str, unprotect: Collection[str] = ()) -> dict[str, str]:
     They are relative to it, and need not be there.  In a git directory, as ``--rw REPO/.git``
     opens one for a linked worktree, they are the names that follow ``.git/`` elsewhere.
     """
-    reasons = {name: REASONS.get(name, _SETTINGS) for name in names(unprotect)}
+    reasons = {name: REASONS.get(name, SETTINGS) for name in names(unprotect)}
     if not git_names.is_git_directory(directory):
         return reasons | of_git(directory, unprotect)
     if os.path.basename(directory) == ".git":

@@ -8,8 +8,8 @@ the report is made from the log, and the log decides.
 import contextlib
 import os
 import time
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,6 +29,8 @@ from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.record_room import fitted
 from agentctl_supervisor.store.run_directory import RunDirectory
 from agentctl_supervisor.store.socket_files import remove_if_dead
+
+_T = TypeVar("_T")
 
 OTHERS_RECOVERY_S: Final = 15.0
 """How long somebody else's recovery may take, in seconds; killing may take ten of them."""
@@ -149,7 +151,7 @@ def _finish(directory: RunDirectory, detail: str) -> Report:
     # Before the run's control group is removed.
     out_of_memory = oom_kills.while_there_was(fold)
     leftovers = end_leftovers(fold.created, fold.contained, directory.id)
-    observed = _read_observed(directory) if intent is not None else None
+    observed = _if_readable(directory.read_observed) if intent is not None else None
     missing = [
         fitted(body)[0]
         for body in missing_records(
@@ -158,7 +160,7 @@ def _finish(directory: RunDirectory, detail: str) -> Report:
             leftovers,
             reader.torn_bytes,
             observed=observed,
-            exited=_read_exit(directory),
+            exited=_if_readable(directory.read_exit),
             out_of_memory=out_of_memory,
             detail=detail,
         )
@@ -243,17 +245,11 @@ def _append(
     return writer.size
 
 
-def _read_observed(directory: RunDirectory) -> Observed | None:
+def _if_readable(read: Callable[[], _T | None]) -> _T | None:
+    """What *read* returns of a file that only tells how the run ended: it decides nothing."""
     try:
-        return directory.read_observed()
-    except DamagedRunError:  # it only tells how the stop went
-        return None
-
-
-def _read_exit(directory: RunDirectory) -> Exited | None:
-    try:
-        return directory.read_exit()
-    except DamagedRunError:  # it only tells how the run ended
+        return read()
+    except DamagedRunError:
         return None
 
 

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple, TypeAlias
 
+from agentctl_supervisor.policy.obeyed_names import OF_A_REPOSITORY
 from agentctl_supervisor.workspace.beneath import open_directory
 from agentctl_supervisor.workspace.clock import is_since
 
@@ -22,8 +23,7 @@ _FILLED_BY_PROGRAMS: Final = frozenset(
     {b".git", b".hg", b".svn", b"node_modules", b"__pycache__", b".venv", b"venv", b".cache"}
 )
 _VERSION_CONTROL: Final = (b"/.git/", b"/.hg/", b"/.jj/")
-_OF_A_REPOSITORY: Final = frozenset({b"config", b"config.worktree", b"commondir", b"hooks"})
-"""What git executes, or executes what it names, in a directory that is a repository itself."""
+_OF_A_REPOSITORY: Final = frozenset(map(os.fsencode, OF_A_REPOSITORY))
 _MOST_PARTS: Final = 3
 """Slashes and one in the longest name of `policy.obeyed_names`."""
 _NO_DIRECTORY_ANY_MORE: Final = frozenset({errno.ELOOP, errno.ENOTDIR})
