@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-import os, signal, trio
+import os, signal, sys, trio
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor import RunSpec, Supervisor
 
@@ -22,8 +22,10 @@ async def main():
             os.kill(pid, signal.SIGKILL)
         # A run that is handed to a spawner in its last moment is lost, and that is another story.
         await trio.lowlevel.wait_readable(dead)
-        after = await supervisor.start(RunSpec(argv=("true",)))
-        print((await after.wait()).result)
+        after = await supervisor.start(RunSpec(argv=("true",), sandbox=Sandbox.BASIC))
+        told = await after.wait()
+        print(told.result)
+        print(told.detail, file=sys.stderr)
         for run in struck:
             report = await run.wait()
             print(report.result, report.processes.survivors)

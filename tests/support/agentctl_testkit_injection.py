@@ -280,18 +280,15 @@ class Struck:
         return found
 
 
-def failures(calls: Sequence[str], most: int) -> Iterator[str]:
-    """Each of *calls* with each error; of a name at most *most*: first, last, some between.
-
-    The last error is the one after which a run works.
-    """
+def failures(calls: Sequence[str], most: int, error: str) -> Iterator[str]:
+    """Each of *calls* with *error*; of a name at most *most*: first, last, some between."""
     counts = Counter(calls)
     for name, count in counts.items():
         chosen = list(range(1, count + 1))
         if count > most:
             chosen = sorted({1 + round(i * (count - 1) / (most - 1)) for i in range(most)})
         for nth in chosen:
-            yield from (f"{name}:{nth}:{error}" for error in ERRORS)
+            yield f"{name}:{nth}:{error}"
 
 
 @contextlib.contextmanager

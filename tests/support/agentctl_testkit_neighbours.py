@@ -419,7 +419,7 @@ def _attack(host: Host, seen: Seen, names: Sequence[str]) -> str:
     for name in names:
         spec = host.spec(argv, name, **neighbour.spec, env=environment)
         answer = host.ask("start", name=name, spec=spec, feed=neighbour.feed)
-        if answer.get("state") != "running":
+        if answer.get("state") not in {"running", "waiting"}:
             seen.trouble.append(f"attacker: {answer}")
         runs.append(answer.get("run", ""))
     for name in names:

@@ -115,6 +115,16 @@ def test_home_and_tmp_are_its_own(caller: Sandboxed) -> None:
     assert not Path(f"/tmp/{name}").exists()
 
 
+@pytest.mark.parametrize("home", ["/", "/dev", "/proc"])
+def test_a_home_that_is_the_machines_is_another_one_inside(caller: Sandboxed, home: str) -> None:
+    """Containers give a uid without an account the home ``/``."""
+    words = ("run", "--sandbox", "strict", "--", "sh", "-c", "echo x > ~/made && echo $HOME")
+    done = caller.run(*words, environment={"HOME": home})
+    assert done.code == 0, done.err
+    # Root has an account, which knows a better one.
+    assert done.out.strip() in {"/home/agent", os.path.expanduser("~root")}
+
+
 def test_a_home_directory_is_no_workspace(caller: Sandboxed) -> None:
     """It gets a fresh one, is told so, and finds its program from there."""
     caller.make("hello.py", "import os; print(os.getcwd()); open('made', 'w').write('x')")

@@ -10,7 +10,7 @@ from agentctl_protocol.vocabulary import Containment
 from agentctl_testkit_attacks import AttackRange
 from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_faults import SPAWN_STEPS
-from agentctl_testkit_injection import Struck, Victim, failures
+from agentctl_testkit_injection import ERRORS, Struck, Victim, failures
 
 _EVERY: Final = bool(os.environ.get("AGENTCTL_TEST_EVERY_CALL"))
 """Not only some of the hundreds of calls of one name: takes minutes."""
@@ -29,9 +29,10 @@ STEPS: Final = [
 _BEFORE_INIT: Final = ("spawner:forked", "warden:forked", "warden:decoded")
 
 
+@pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize(("level", "containment"), CHAINS)
 def test_any_call_of_the_set_up_may_fail(
-    level: str, containment: str, attack_range: AttackRange
+    level: str, containment: str, error: str, attack_range: AttackRange
 ) -> None:
     """With EPERM, ENOSYS, ENOSPC: refused in a sentence, or as strong as ever; EINTR: it works.
 
@@ -42,7 +43,7 @@ def test_any_call_of_the_set_up_may_fail(
         with Struck.open(caller, level, containment) as struck:
             struck.settle()
             calls = struck.calls()
-            for failure in failures(calls, len(calls) if _EVERY else 5):
+            for failure in failures(calls, len(calls) if _EVERY else 5, error):
                 if fault := struck.fault(failure):
                     wrong[caller.name, failure] = fault
             if litter := struck.litter():

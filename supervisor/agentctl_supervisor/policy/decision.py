@@ -419,7 +419,10 @@ class _Confined:
     def _home_inside(self) -> str:
         """Where its home is at strict: where the caller's is, if a directory can be put there."""
         home = self._places.home
-        if not os.path.isdir(home) or self._places.why_no_workspace(home) == "the system's":
+        # "/" is the home of a uid that no user database has, as in many containers.
+        if home in {"/", "/dev", "/proc"} or not os.path.isdir(home):
+            return _OWN_HOME
+        if self._places.why_no_workspace(home) == "the system's":
             return _OWN_HOME
         return home
 

@@ -80,6 +80,8 @@ HOW: dict[str, Callable[[], list[int]]] = {
 }
 sockets = [socket.socket(fileno=os.dup(number)) for number in open_sockets()]
 descriptors = HOW[VARIANT]()
+up(f"{len(sockets)} sockets")
+time.sleep(0.5)  # until all attackers are up: a supervisor that is held up sees none of it
 for one in sockets:
     for start in range(0, len(descriptors), 200):
         given = array.array("i", descriptors[start : start + 200])
@@ -89,5 +91,4 @@ for one in sockets:
             break
 for descriptor in descriptors:
     os.close(descriptor)
-up(f"{len(sockets)} sockets")
 time.sleep(1000)

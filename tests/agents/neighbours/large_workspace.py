@@ -18,7 +18,7 @@ if VARIANT == "files":
             os.mkdir(f"d{number}")
         os.close(os.open(f"d{number // 1000 * 1000}/{number}", os.O_WRONLY | os.O_CREAT, 0o644))
 elif VARIANT == "deep":
-    for _ in range(min(COUNT, 20_000)):
+    for _ in range(3000 // NEIGHBOURS):
         os.mkdir("d" * 100)
         os.chdir("d" * 100)
 elif VARIANT == "names":

@@ -5,6 +5,7 @@ VARIANT: ``large`` (64 KiB a write), ``lines``, ``bytes`` (one a write, a record
 """
 
 import os
+import time
 
 from _wire import VARIANT, up
 
@@ -13,6 +14,7 @@ SPEC = {"output_bytes": None}
 DATA = {"large": b"x" * 65_536, "lines": b"x\n" * 2000}.get(VARIANT, b"x")
 
 up()
+time.sleep(0.5)  # only the end of the output is kept, and that line is to be seen in it
 while True:
     os.write(1, DATA)
     if VARIANT == "both":
