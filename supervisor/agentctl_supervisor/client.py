@@ -52,6 +52,11 @@ OnStep: TypeAlias = Callable[[Step], None]
 
 _SILENCE_S: Final = 1.0
 """Seconds without a word during a stop, after which the supervisor is pinged again."""
+_LOOKS: Final = 2
+"""Times that a silent supervisor is seen asleep before it is taken for stuck: one look may come
+just after it has answered."""
+_STARVED_S: Final = 5.0
+"""How long a supervisor that is runnable may take for a ping on a machine without a CPU for it."""
 _ATTEMPTS: Final = 5
 _OTHERS_S: Final = 15.0
 """How long another client may take to finish a dead supervisor's work."""
@@ -215,7 +220,7 @@ class _Ending:
             # Whether it is frozen is known only after that time, also when it refuses us at
             # once: `run_log` relies on it.
             deadline = time.monotonic() + PING_TIMEOUT_S
-            if created is None or not answers(created.socket):
+            if created is None or not answers(created):
                 if created is not None and _dies(created, deadline - time.monotonic()):
                     # Its lock is free by now, or another client is finishing its work.
                     if self._directory.wait_and_lock(_OTHERS_S):
@@ -223,7 +228,7 @@ class _Ending:
                     continue
                 return self._from_outside()
             try:
-                return self._ask(created.socket)
+                return self._ask(created)
             except _SupervisorLeftError as error:
                 detail = str(error)
                 asked = asked or error.was_asked
@@ -250,8 +255,8 @@ class _Ending:
             return None
         return StopOutcome(report, already, report.processes.survivors == 0)
 
-    def _ask(self, path: str) -> StopOutcome:
-        for reply in converse(path, self._request):
+    def _ask(self, created: Created) -> StopOutcome:
+        for reply in converse(created.socket, self._request):
             match reply:
                 case Step():
                     self._on_step(reply)
@@ -260,7 +265,7 @@ class _Ending:
                 case Failed(detail, no_such_run):
                     # It may have ended since: then its report is there on the next look.
                     raise _SupervisorLeftError(detail, was_asked=not no_such_run)
-                case None if not answers(path):
+                case None if not answers(created):
                     raise _SupervisorLeftError("its supervisor stopped answering")
                 case _:
                     pass
@@ -330,13 +335,21 @@ def _sendable(text: str) -> str:
     return display(text)[:4096]
 
 
-def answers(path: str) -> bool:
-    """Whether a supervisor at the socket *path* answers a ping in time."""
-    deadline = time.monotonic() + PING_TIMEOUT_S
-    for reply in converse(path, Ping(), silence_s=PING_TIMEOUT_S):
-        if isinstance(reply, Pong):
-            return True
-        if reply is None or time.monotonic() >= deadline:
+def answers(created: Created) -> bool:
+    """Whether the supervisor of *created* answers a ping.
+
+    One that is stopped, or sleeps although it was asked, has `PING_TIMEOUT_S`.  One that runs,
+    or would if it got a CPU, is slow and not stuck: it has `_STARVED_S`.
+    """
+    from agentctl_supervisor.processes.process_tree import is_runnable
+
+    began = time.monotonic()
+    asleep = 0
+    for reply in converse(created.socket, Ping(), silence_s=PING_TIMEOUT_S / _LOOKS):
+        if reply is not None:
+            return isinstance(reply, Pong)
+        asleep = 0 if is_runnable(created.supervisor) else asleep + 1
+        if asleep == _LOOKS or time.monotonic() - began >= _STARVED_S:
             return False
     return False
 

@@ -428,17 +428,20 @@ def test_a_file_with_the_number_of_a_closed_channel_is_not_written_to(
     start: StartAgent, tmp_path: Path
 ) -> None:
     """An agent that closes all descriptors, as daemons do, ends as one without a supervisor."""
+    files = tmp_path / "files"
+    files.mkdir()
     agent = start(
         f"""
         def main():
             os.closerange(3, 4096)
-            files = [os.open(f"{tmp_path}/{{n}}", os.O_RDWR | os.O_CREAT) for n in range(8)]
+            files = [os.open(f"{files}/{{n}}", os.O_RDWR | os.O_CREAT) for n in range(8)]
             run.emit_text("said")
             time.sleep(600)
         """
     )
     assert agent.finish() == 70
-    assert [(tmp_path / str(number)).read_bytes() for number in range(8)] == [b""] * 8
+    # Its end may come before the last of them is opened.
+    assert {file.read_bytes() for file in files.iterdir()} <= {b""}
 
 
 def test_interpreter_without_msgspec_says_so_over_the_channel() -> None:

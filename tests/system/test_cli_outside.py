@@ -194,8 +194,8 @@ def test_two_stops_of_a_frozen_run_are_one(
     """The second joins the first one's intent."""
     both = [home.start("stop", "demo") for _ in range(2)]
     for process in both:
-        process.communicate(timeout=20)
-        assert process.returncode == 0
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == 0, (out, err)
     assert runs.left() == []
     frozen.send_signal(signal.SIGCONT)
     frozen.communicate(timeout=20)

@@ -6,6 +6,7 @@ environment) is shown to people, and decides nothing while its keepers are alive
 """
 
 import contextlib
+import errno
 import math
 import os
 import re
@@ -63,13 +64,22 @@ def is_alive(identity: ProcessIdentity) -> bool:
     return stat is not None and stat.start_time == identity.start_time and stat.state not in _DEAD
 
 
+def is_runnable(identity: ProcessIdentity) -> bool:
+    """Whether the main thread of this very process runs, or waits for nothing but a CPU."""
+    stat = _stat(identity.pid)
+    return stat is not None and stat.start_time == identity.start_time and stat.state == "R"
+
+
 def open_pidfd(identity: ProcessIdentity) -> int | None:
     """A pidfd of this very process, or None if it is gone or a zombie.  The caller closes it."""
     if not is_alive(identity):
         return None
     try:
         pidfd = os.pidfd_open(identity.pid)
-    except ProcessLookupError:
+    except OSError as error:
+        # Gone; with the others, its number is a thread's by now (before and since Linux 6.15).
+        if error.errno not in {errno.ESRCH, errno.EINVAL, errno.ENOENT}:
+            raise
         return None
     # Now the number cannot come to mean another one unseen: if it does not mean this
     # process by now, the descriptor is not of it either.
