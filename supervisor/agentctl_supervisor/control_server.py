@@ -57,11 +57,14 @@ from agentctl_supervisor.control_peer import (
 )
 from agentctl_supervisor.errors import StateDirectoryError
 from agentctl_supervisor.internal_error import described
+from agentctl_supervisor.processes.process_tree import ancestors
 from agentctl_supervisor.run import Run
 
 _REQUEST_WITHIN_S: Final = 10.0
 _MAX_REQUEST: Final = 1 << 16
 """Bytes of a request: the longest one has two texts of 4,096 characters and a name."""
+_MAX_ANCESTORS: Final = 256
+"""Parents of a client that decides on calls.  More is nobody's shell; each costs us about 20 us."""
 _RETRY_ACCEPT_S: Final = 0.1
 _MAX_UNHEARD: Final = 256
 """Connections that may keep us waiting for their request.  Those that wait for a stop are not
@@ -187,12 +190,16 @@ class ControlServer:
                 return Pong(pid=os.getpid())
 
     def _may_decide(self, connection: trio.socket.SocketType, peer: Peer) -> bool:
-        """Whether *peer* is none of our runs': at basic they can reach this socket."""
-        if peer.pid == 0 or any(
-            member.pid == peer.pid for run in self._live_runs() for member in run.members()
-        ):
+        """Whether *peer* is none of our runs': at basic they can reach this socket.
+
+        All of a run stands below its warden, whoever of it has died.  Looked up from the peer,
+        not down from the wardens: that costs the same however many processes the runs have.
+        """
+        above = ancestors(peer.pid, _MAX_ANCESTORS) if peer.pid else None
+        wardens = {run.keepers.warden_pid for run in self._live_runs()}
+        if above is None or not wardens.isdisjoint(above):
             return False
-        # Afterwards: who is alive now was so while the members were looked for.
+        # Afterwards: who is alive now was so while its ancestors were looked for.
         return is_alive_still(connection)
 
     def _decide(self, request: VerdictRequest, uid: int) -> Reply:

@@ -80,7 +80,7 @@ class Run:
         self.id: Final = directory.id
         self.stdin: Final = None if plumbing.stdin is None else standard_input(plumbing.stdin)
         self._directory = directory
-        self._keepers = keepers
+        self.keepers: Final = keepers
         self._spawner: SpawnerProcess | None = None
         self._callers_error: Exception | None = None
         self._delivery = trio.CancelScope()
@@ -282,12 +282,12 @@ class Run:
     @property
     def cgroup_fd(self) -> int | None:
         """The directory of the run's cgroup, if it has one."""
-        return None if self._keepers.cgroup is None else self._keepers.cgroup.fd
+        return None if self.keepers.cgroup is None else self.keepers.cgroup.fd
 
     @property
     def warden(self) -> int | None:
         """The pid of the run's warden, once there is one."""
-        return self._keepers.warden_pid
+        return self.keepers.warden_pid
 
     async def live(
         self,
@@ -314,7 +314,7 @@ class Run:
                         delivery.cancel_scope.cancel()
             finally:
                 # Whatever happened, nobody may wait for ever, and the warden sees our end.
-                self._keepers.close()
+                self.keepers.close()
                 for event in (self._under_way, self._finished, self._durable, self._delivered):
                     event.set()
         if self._callers_error is not None:
@@ -326,11 +326,7 @@ class Run:
         sweep: Callable[[SpawnerProcess], Awaitable[None]],
     ) -> None:
         await self._live_until_empty(launch)
-        if (
-            self._last_word is None
-            and self._keepers.may_leave_orphans
-            and self._spawner is not None
-        ):
+        if self._last_word is None and self.keepers.may_leave_orphans and self._spawner is not None:
             await sweep(self._spawner)
         end = await write_how_it_ended(
             self._log,
@@ -362,7 +358,7 @@ class Run:
             internal_error.keep(self._directory.path, error)
         else:
             report = await internal_error.end_run(
-                error, self._directory, self._log, self._keepers, self.aftermath
+                error, self._directory, self._log, self.keepers, self.aftermath
             )
         self._conversation.close()
         self._log.end()
@@ -387,7 +383,7 @@ class Run:
                 self._watch.begin()
                 tasks.start_soon(self._watch.keep_time)
                 tasks.start_soon(self._bury_lingerer)
-                tasks.start_soon(self._keepers.follow, self._told)
+                tasks.start_soon(self.keepers.follow, self._told)
                 await self._tree_ended.wait()
             tasks.cancel_scope.cancel()
 
@@ -403,7 +399,7 @@ class Run:
     def _told(self, status: Status | None) -> None:
         match status:
             case Contained():
-                cgroup = self._keepers.cgroup
+                cgroup = self.keepers.cgroup
                 self._log.append(
                     ContainedRecord(
                         warden=status.warden,
@@ -478,7 +474,7 @@ class Run:
         """From the log to the report."""
         self._log.decide(end)
         self._conversation.close()
-        self._keepers.close()
+        self.keepers.close()
         self._report = await in_turns(self._log.reporting(), first=True)
         self._log.end()
         self._under_way.set()

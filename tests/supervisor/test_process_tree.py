@@ -349,3 +349,12 @@ def test_a_scan_that_serves_again_takes_nobody_for_a_member(
 
     assert process_tree.members(run_in(theirs)) == []
     assert identity(os.getpid()) in process_tree.members(run_in(own))
+
+
+def test_ancestors_are_told_up_to_the_first_or_not_at_all() -> None:
+    """A list that was cut off would leave out just the one that counts."""
+    above = process_tree.ancestors(os.getpid(), 256)
+    assert above is not None
+    assert above[0] == os.getppid()
+    assert process_tree.ancestors(os.getpid(), len(above)) == above
+    assert process_tree.ancestors(os.getpid(), len(above) - 1) is None

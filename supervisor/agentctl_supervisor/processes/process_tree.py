@@ -31,6 +31,7 @@ _MAX_READ: Final = 1 << 18
 CENSUS_S: Final = 0.05
 """How long a signal may wait until those are counted whom it is for."""
 _CUT_SHORT: Final = -1
+_MAX_LOOKS: Final = 16
 LONGEST_POLL_S: Final = 86_400.0
 """poll(2) takes an int of milliseconds, which is 24 days; whoever waits longer looks again."""
 
@@ -146,6 +147,22 @@ def census(contained: ContainedRecord, within_s: float = CENSUS_S) -> Census:
 def descendants(roots: set[int], *, keep: Collection[int] = ()) -> list[ProcessIdentity]:
     """The living processes below *roots*, without *keep* and what is below those."""
     return _alive(_with_descendants(roots, keep) - roots)
+
+
+def ancestors(pid: int, most: int) -> list[int] | None:
+    """The numbers of the parents of *pid*, nearest first; None: more than *most*, or it is dying.
+
+    Of a process that is forked and orphaned meanwhile the list is looked at again.
+    """
+    before: list[ProcessIdentity] | None = None
+    for _ in range(_MAX_LOOKS):
+        now = _lineage(pid, most)
+        if now is None:
+            return None
+        if now == before:
+            return [who.pid for who in now]
+        before = now
+    return None
 
 
 def children_of(pid: int) -> list[int]:
@@ -329,6 +346,19 @@ def _children_by_parent() -> Mapping[int, list[int]]:
         if stat is not None:
             children[stat.ppid].append(pid)
     return children
+
+
+def _lineage(pid: int, most: int) -> list[ProcessIdentity] | None:
+    stat = _stat(pid)
+    found: list[ProcessIdentity] = []
+    while stat is not None and stat.ppid != 0:
+        if len(found) == most:
+            return None
+        pid = stat.ppid
+        stat = _stat(pid)
+        if stat is not None:
+            found.append(ProcessIdentity(pid, stat.start_time))
+    return None if stat is None else found
 
 
 def _alive(pids: Iterable[int]) -> list[ProcessIdentity]:
