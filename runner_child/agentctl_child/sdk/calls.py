@@ -6,9 +6,10 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from agentctl_child.sdk import outgoing
+from agentctl_child.sdk.async_waiter import async_waiter
 from agentctl_child.sdk.cancellation import CANCELLATIONS, Interruption
 from agentctl_child.sdk.connection import Connection, PendingAsk
-from agentctl_child.sdk.waiting import ThreadWaiter, Waiter, async_waiter
+from agentctl_child.sdk.waiting import ThreadWaiter, Waiter
 from agentctl_protocol.messages import Ask, CallFinished, CallKind, Verdict
 from agentctl_protocol.values import NIL
 

@@ -3,8 +3,9 @@
 from collections import deque
 from typing import Any
 
+from agentctl_child.sdk.async_waiter import async_waiter
 from agentctl_child.sdk.cancellation import Interruption
-from agentctl_child.sdk.waiting import ThreadWaiter, Waiter, async_waiter
+from agentctl_child.sdk.waiting import ThreadWaiter, Waiter
 
 
 class InputQueue:

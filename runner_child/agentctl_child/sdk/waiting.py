@@ -6,8 +6,6 @@ taken for ever.  A raw lock is either acquired or not.
 """
 
 import _thread
-import sys
-from types import ModuleType
 from typing import Protocol
 
 
@@ -49,27 +47,3 @@ class ThreadWaiter:
     def wait(self, timeout: float = -1) -> bool:
         """Block until `wake`, or for *timeout* seconds; False when the time was up."""
         return self._lock.acquire(True, timeout)
-
-
-def async_waiter() -> AsyncWaiter:
-    """A waiter for the event loop that runs in this thread.
-
-    Raises:
-        RuntimeError: none does.
-    """
-    trio = sys.modules.get("trio")
-    if trio is not None and _runs_here(trio):
-        from agentctl_child.sdk.trio_mode import EventWaiter
-
-        return EventWaiter(trio)
-    from agentctl_child.sdk.asyncio_mode import FutureWaiter
-
-    return FutureWaiter()
-
-
-def _runs_here(trio: ModuleType) -> bool:
-    try:
-        trio.lowlevel.current_task()
-    except (RuntimeError, AttributeError):
-        return False  # asyncio's thread, or half-way through its import
-    return True

@@ -1,0 +1,30 @@
+"""Chooses how a task waits for the channel's thread: by the event loop that runs it."""
+
+import sys
+from types import ModuleType
+
+from agentctl_child.sdk.waiting import AsyncWaiter
+
+
+def async_waiter() -> AsyncWaiter:
+    """A waiter for the event loop that runs in this thread.
+
+    Raises:
+        RuntimeError: none does.
+    """
+    trio = sys.modules.get("trio")
+    if trio is not None and _runs_here(trio):
+        from agentctl_child.sdk.trio_mode import EventWaiter
+
+        return EventWaiter(trio)
+    from agentctl_child.sdk.asyncio_mode import FutureWaiter
+
+    return FutureWaiter()
+
+
+def _runs_here(trio: ModuleType) -> bool:
+    try:
+        trio.lowlevel.current_task()
+    except (RuntimeError, AttributeError):
+        return False  # asyncio's thread, or half-way through its import
+    return True
