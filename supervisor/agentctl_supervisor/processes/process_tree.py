@@ -7,7 +7,6 @@ environment) is shown to people, and decides nothing while its keepers are alive
 
 import contextlib
 import errno
-import math
 import os
 import re
 import select
@@ -30,7 +29,6 @@ _SHOWN_COMMAND: Final = 200
 _MAX_READ: Final = 1 << 18
 CENSUS_S: Final = 0.05
 """How long a signal may wait until those are counted whom it is for."""
-_CUT_SHORT: Final = -1
 _MAX_LOOKS: Final = 16
 LONGEST_POLL_S: Final = 86_400.0
 """poll(2) takes an int of milliseconds, which is 24 days; whoever waits longer looks again."""
@@ -129,14 +127,17 @@ class Census(NamedTuple):
 
 
 def census(contained: ContainedRecord, within_s: float = CENSUS_S) -> Census:
-    """Whoever of `members` is found within about *within_s* seconds, however many there are."""
+    """Whoever of a run is found within about *within_s* seconds, however many there are.
+
+    Unlike `members` it does not look at the machine's other processes.
+    """
     until = time.monotonic() + within_s
     looked_at = {contained.warden.pid}
     if contained.containment is Containment.PID_NAMESPACE:
         looked_at.add(contained.root.pid)
     alive: list[ProcessIdentity] = []
-    for pid in _candidates(contained, until):
-        if pid == _CUT_SHORT or time.monotonic() >= until:
+    for pid in _candidates(contained):
+        if time.monotonic() >= until:
             return Census(alive, complete=False)
         if pid not in looked_at:
             looked_at.add(pid)
@@ -220,25 +221,17 @@ def command_line(pid: int) -> str:
 # --- who belongs to a run --------------------------------------------------
 
 
-def _candidates(contained: ContainedRecord, until: float) -> Iterator[int]:
-    """The numbers of a run's processes, the quickest way first; some twice, some dead."""
+def _candidates(contained: ContainedRecord) -> Iterator[int]:
+    """The numbers of a run's processes, the quickest way first; some twice, some dead.
+
+    Who joined its namespace by setns(2) is left out: only all of /proc tells of them.
+    """
     if contained.cgroup:
-        yield from _in_cgroup(contained.cgroup)
+        yield from _in_cgroup(to_native(contained.cgroup))
     in_namespace = contained.containment is Containment.PID_NAMESPACE
     root = contained.root if in_namespace else contained.warden
     if is_alive(root):
         yield from _descent({root.pid})
-    if not in_namespace:
-        return
-    by_namespace = _by_namespace(until)
-    if by_namespace is None:
-        yield _CUT_SHORT
-        return
-    inhabitants = by_namespace.get(contained.namespace or 0, ())
-    # Looked at again: the number may mean another process by now.
-    found = {pid for pid in inhabitants if _namespace_of(pid) == contained.namespace}
-    yield from found
-    yield from _descent(found)
 
 
 def _in_cgroup(path: str) -> Iterable[int]:
@@ -258,7 +251,7 @@ def _in_namespace(contained: ContainedRecord) -> set[int]:
     another uid hides it (ptrace(2) access), and one may have gone into a namespace below.
     The inode finds what does not descend from init: whoever joined by setns(2).
     """
-    inhabitants = (_by_namespace() or {}).get(contained.namespace or 0, ())
+    inhabitants = _by_namespace().get(contained.namespace or 0, ())
     # Looked at again: the number may mean another process by now.
     found = {pid for pid in inhabitants if _namespace_of(pid) == contained.namespace}
     if is_alive(contained.root):
@@ -276,8 +269,8 @@ class _Scan(NamedTuple):
 _last_scan: _Scan | None = None
 
 
-def _by_namespace(until: float = math.inf) -> Mapping[int, Collection[int]] | None:
-    """The numbers of all processes, by their pid namespace; None if it takes longer than *until*.
+def _by_namespace() -> Mapping[int, Collection[int]]:
+    """The numbers of all processes, by their pid namespace.
 
     A scan serves again for as long as it took.  It is not of one instant anyway, and so
     a supervisor that stops 1,000 runs at once reads /proc a few times, and not 1,000.
@@ -290,8 +283,6 @@ def _by_namespace(until: float = math.inf) -> Mapping[int, Collection[int]] | No
     for pid in _all_pids():
         if (inode := _namespace_of(pid)) is not None:
             found[inode].append(pid)
-        if time.monotonic() >= until:
-            return None
     ended = time.monotonic()
     _last_scan = _Scan(found, ended + (ended - began))
     return found
