@@ -50,11 +50,11 @@ class LaunchPacket(_Packet, frozen=True, tag="launch_packet"):
     """Supervisor → spawner: fork a warden for the `Launch` in the memfd beside this.
 
     Descriptors beside it, in this order: the memfd, the warden's end of the status
-    socket, the two ends of the channel that the agent reads and writes, its stdin,
-    stdout and stderr, and, if ``cgroup``, the run's cgroup directory.  The spawner closes
-    all of them after the fork; it never reads the memfd.  ``containment`` repeats the
-    Launch's: from the first subreaper run on, the spawner must outlive its supervisor for
-    a moment, to sweep.
+    socket, a pipe from which one byte lets the agent begin, the two ends of the channel that
+    the agent reads and writes, its stdin, stdout and stderr, and, if ``cgroup``, the run's
+    cgroup directory.  The spawner closes all of them after the fork; it never reads the memfd.
+    ``containment`` repeats the Launch's: from the first subreaper run on, the spawner must
+    outlive its supervisor for a moment, to sweep.
     """
 
     run: str

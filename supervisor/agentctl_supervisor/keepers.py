@@ -49,10 +49,12 @@ class Keepers:
 
     contained: Contained | None = None
 
-    def __init__(self, status: socket.socket, cgroup: RunCgroup | None) -> None:
+    def __init__(self, status: socket.socket, begin: int, cgroup: RunCgroup | None) -> None:
+        """*begin*: the pipe from which a byte lets the agent begin."""
         status.setblocking(False)
         self.cgroup = cgroup
         self._status = status
+        self._begin_fd = begin
         self._warden_fd = -1
         self._root_fd = -1
         self._root_watched = trio.Event()
@@ -89,6 +91,14 @@ class Keepers:
             and contained.containment is Containment.PID_NAMESPACE
             and self.root_is_dead
         )
+
+    def let_agent_begin(self) -> None:
+        """To be called once it is written down whom a stop has to kill.
+
+        Until then a stop from outside of a supervisor that froze could not end the run.
+        """
+        with contextlib.suppress(OSError):  # its reader is gone: the run is over
+            os.write(self._begin_fd, b"\0")
 
     def terminate(self) -> None:
         """SIGTERM, then SIGCONT, to every process of the run."""
@@ -197,10 +207,10 @@ class Keepers:
     def close(self) -> None:
         """Close all descriptors.  A run that still lives is killed by its warden."""
         self._status.close()
-        for fd in (self._warden_fd, self._root_fd):
+        for fd in (self._begin_fd, self._warden_fd, self._root_fd):
             if fd >= 0:
                 os.close(fd)
-        self._warden_fd = self._root_fd = -1
+        self._begin_fd = self._warden_fd = self._root_fd = -1
         if self.cgroup is not None:
             self.cgroup.remove()
             self.cgroup = None

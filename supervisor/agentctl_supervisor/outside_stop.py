@@ -120,8 +120,8 @@ def stop_from_outside(
     """Ends the run of *directory* in its supervisor's place and returns when that is proven.
 
     Raises:
-        SupervisorStuckError: the supervisor froze while it was starting the run, so that
-            nobody knows yet what there is to kill.
+        SupervisorStuckError: the supervisor froze before the run could begin (docs/adr/0017),
+            so that nobody knows yet what there is to kill.
     """
     spec = directory.read_spec()
     wanted = Stop(
@@ -144,8 +144,8 @@ def stop_from_outside(
     )
     if contained is None:
         raise SupervisorStuckError(
-            f"{directory.id} is not stopped: its supervisor does not answer and has not"
-            " said yet what it started",
+            f"{directory.id} has not begun, and its supervisor, which does not answer, keeps it"
+            " from ending",
             hint=_end_supervisor(directory),
         )
     fold = Fold(directory.id, spec)

@@ -35,6 +35,7 @@ class Plumbing:
     """Our ends of a run's descriptors; whoever takes one closes it."""
 
     status: socket.socket
+    begin: int
     channel: ChannelEnds
     stdin: int | None
     stdout: int
@@ -48,7 +49,7 @@ class Plumbing:
     def close(self) -> None:
         """Close them all: nobody took one."""
         self.status.close()
-        for fd in (*self.channel, self.stdin, self.stdout, self.stderr):
+        for fd in (self.begin, *self.channel, self.stdin, self.stdout, self.stderr):
             if fd is not None:
                 os.close(fd)
 
@@ -151,6 +152,8 @@ def lay(stdin: bool, pipes: OutputPipes = TWO_PIPES) -> tuple[Plumbing, TheirEnd
         status, their_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         undo.callback(status.close)
         close_on_failure(status_fd := their_status.detach())
+        their_begin, begin = os.pipe()
+        close_on_failure(their_begin, begin)
         agent_reads, writes = os.pipe()
         close_on_failure(agent_reads, writes)
         reads, agent_writes = os.pipe()
@@ -174,6 +177,9 @@ def lay(stdin: bool, pipes: OutputPipes = TWO_PIPES) -> tuple[Plumbing, TheirEnd
         undo.pop_all()
     channel = ChannelEnds(reads, writes)
     theirs = TheirEnds(
-        (status_fd, agent_reads, agent_writes, their_stdin, their_stdout, their_stderr)
+        (
+            *(status_fd, their_begin, agent_reads, agent_writes),
+            *(their_stdin, their_stdout, their_stderr),
+        )
     )
-    return Plumbing(status, channel, our_stdin, stdout, stderr), theirs
+    return Plumbing(status, begin, channel, our_stdin, stdout, stderr), theirs

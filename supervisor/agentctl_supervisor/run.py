@@ -284,11 +284,6 @@ class Run:
         """The directory of the run's cgroup, if it has one."""
         return None if self.keepers.cgroup is None else self.keepers.cgroup.fd
 
-    @property
-    def warden(self) -> int | None:
-        """The pid of the run's warden, once there is one."""
-        return self.keepers.warden_pid
-
     async def live(
         self,
         launch: Callable[[], Awaitable[SpawnerProcess]],
@@ -409,6 +404,7 @@ class Run:
                         cgroup="" if cgroup is None else to_text(os.fspath(cgroup.path)),
                     )
                 )
+                self.keepers.let_agent_begin()
             case Running():
                 self._log.append(Started(layers=status.layers))
                 self._under_way.set()

@@ -276,7 +276,7 @@ class Supervisor:
                 directory=directory,
                 log=log,
                 plumbing=plumbing,
-                keepers=Keepers(plumbing.status, make_run_cgroup(directory.id)),
+                keepers=Keepers(plumbing.status, plumbing.begin, make_run_cgroup(directory.id)),
                 start=start,
                 condition=condition,
                 on_output=on_output,
@@ -351,7 +351,7 @@ class Supervisor:
         scope.cancel()
 
     def _wardens(self) -> set[int]:
-        return {pid for run in self._runs.values() if (pid := run.warden) is not None}
+        return {pid for run in self._runs.values() if (pid := run.keepers.warden_pid) is not None}
 
     # --- its own life ------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """From a request to a running agent: what it finds, and how it ends by itself."""
 
 import os
+import select
 import signal
 import stat
 import subprocess
@@ -11,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from agentctl_protocol.spawning import Contained, Exited, Refused, Running
+from agentctl_protocol.spawning import (
+    Contained,
+    Deadline,
+    Exited,
+    Kill,
+    Order,
+    Refused,
+    Running,
+)
 from agentctl_protocol.vocabulary import Containment, Sandbox
 from agentctl_testkit import descriptors
 from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
@@ -40,6 +49,51 @@ def test_says_contained_then_running_then_exited(
     last = packets[2]
     assert isinstance(last, Exited)
     assert (last.code, last.signal) == (0, None)
+
+
+@both
+@pytest.mark.parametrize("what", [("echo", "begun"), ()], ids=["program", "function"])
+def test_no_agent_begins_before_it_may(
+    spawner: SpawnerStandIn, containment: Containment, what: tuple[str, ...]
+) -> None:
+    """Its supervisor has to write down first whom a stop must kill."""
+    target = "" if what else "json:loads"
+    run = spawner.launch(*what, target=target, containment=containment, begins=False)
+    run.contained()
+    with pytest.raises(TimeoutError):
+        run.read(0.3)
+    sources = [run.output, run.channel.descriptors[0]]
+    assert select.select(sources, [], [], 0) == ([], [], [])
+    os.write(run.begin, b"\0")
+    run.running()
+    assert select.select(sources, [], [], 20) != ([], [], [])
+    run.order(Kill())
+
+
+@both
+def test_no_agent_begins_without_its_supervisor(
+    spawner: SpawnerStandIn, containment: Containment
+) -> None:
+    """The end of the pipe from which the word would come ends the run."""
+    run = spawner.launch("echo", "begun", containment=containment, begins=False)
+    run.contained()
+    os.close(run.begin)
+    run.begin = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    assert run.output_bytes() == b""
+    assert not any(isinstance(packet, Running) for packet in run.drain())
+
+
+@both
+@pytest.mark.parametrize("order", [Kill(), Deadline(after_s=0.1)])
+def test_who_may_not_begin_yet_can_be_ended(
+    spawner: SpawnerStandIn, containment: Containment, order: Order
+) -> None:
+    """The wait for the word is no wait for a kill, nor for the deadline."""
+    run = spawner.launch("echo", "begun", containment=containment, begins=False)
+    run.contained()
+    run.order(order)
+    assert run.output_bytes() == b""
+    assert not run.exited().survivors
 
 
 @both

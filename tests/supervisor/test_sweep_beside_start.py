@@ -18,7 +18,7 @@ async def main():
         spawner = supervisor._spawners.pid
         dead = os.pidfd_open(spawner)
         os.kill(spawner, signal.SIGSTOP)  # or it would sweep
-        for pid in (*(run.warden for run in struck), spawner):
+        for pid in (*(run.keepers.warden_pid for run in struck), spawner):
             os.kill(pid, signal.SIGKILL)
         # A run that is handed to a spawner in its last moment is lost, and that is another story.
         await trio.lowlevel.wait_readable(dead)

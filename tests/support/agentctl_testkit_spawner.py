@@ -46,6 +46,7 @@ class LaunchedRun:
 
     run: str
     status: socket.socket
+    begin: int
     channel: ChannelEnd
     output: int
     packets: list[Status] = field(default_factory=list)
@@ -118,7 +119,7 @@ class LaunchedRun:
     def close(self) -> None:
         self.status.close()
         self.channel.close()
-        for descriptor in (self.output, *self.pidfds):
+        for descriptor in (self.begin, self.output, *self.pidfds):
             os.close(descriptor)
         self.pidfds.clear()
 
@@ -209,8 +210,9 @@ class SpawnerStandIn:
         view: Sequence[Part] = (),
         network: Network = Network.HOST,
         raw: bytes | None = None,
+        begins: bool = True,
     ) -> LaunchedRun:
-        """Ask for a run; output and errors go to one pipe."""
+        """Ask for a run; output and errors go to one pipe.  *begins*: the agent need not wait."""
         run = f"r-test{os.getpid():x}n{next(_numbers):04d}"
         launch = Launch(
             run=run,
@@ -233,11 +235,14 @@ class SpawnerStandIn:
         memfd = os.memfd_create("launch", os.MFD_CLOEXEC)
         os.write(memfd, pack(launch) if raw is None else raw)
         status, wardens = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        begin, our_begin = os.pipe2(os.O_CLOEXEC)
+        if begins:
+            os.write(our_begin, b"\0")
         channel, agents = channel_pair()
         output, agents_output = os.pipe2(os.O_CLOEXEC)
         null = os.open(os.devnull, os.O_RDONLY)
         given = [
-            *(memfd, wardens.fileno(), *agents.descriptors),
+            *(memfd, wardens.fileno(), begin, *agents.descriptors),
             *(null if stdin is None else stdin, agents_output, agents_output),
             *(() if cgroup is None else (cgroup,)),
         ]
@@ -248,8 +253,8 @@ class SpawnerStandIn:
         )
         wardens.close()
         agents.close()
-        for descriptor in (memfd, agents_output, null):
+        for descriptor in (memfd, begin, agents_output, null):
             os.close(descriptor)
-        launched = LaunchedRun(run, status, channel, output)
+        launched = LaunchedRun(run, status, our_begin, channel, output)
         self.runs.append(launched)
         return launched

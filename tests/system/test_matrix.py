@@ -311,9 +311,9 @@ def test_the_supervisor_is_frozen(
 
         code = cli.main(["stop", "cell", "--reason", "frozen", "-o", "json"])
 
-        assert_nothing_left(marker, roll_call, supervisor.run_id, but=others)
         said = capsys.readouterr()
         assert code == 0, said
+        assert_nothing_left(marker, roll_call, supervisor.run_id, but=others)
         (told,) = msgspec.json.decode(said.out)["runs"]
         assert told["gone"]
         supervisor.thaw()

@@ -32,6 +32,7 @@ from agentctl_protocol.vocabulary import CONFINED
 #: Where every agent finds its two ends of the channel: the one to read from, the one to write to.
 CHANNEL_FDS: Final = (3, 4)
 _REPORT_FD: Final = 5
+_BEGIN_FD: Final = 6
 #: Only seen if the supervisor is not told otherwise: the report says why.
 _NOT_STARTED: Final = 127
 _T = TypeVar("_T")
@@ -40,10 +41,12 @@ _GO_ON: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 
 @dataclass(frozen=True)
 class AgentDescriptors:
-    """What the agent is given, and ``report``: its line to the warden until it has started.
+    """What the agent is given, and two pipes that only its start needs.
 
-    A pipe.  Either one Refused comes through it, or one Running and then EOF: exec
-    succeeded, or the agent's function is about to be called.
+    ``begin``: the agent's program must not run before a byte comes through it: the supervisor
+    has written down then whom to kill.  Its end means that the supervisor is gone.
+    ``report``: to the warden.  Either one Refused comes through it, or one Running and then EOF:
+    exec succeeded, or the agent's function is about to be called.
     """
 
     stdin: int
@@ -51,6 +54,7 @@ class AgentDescriptors:
     stderr: int
     channel_in: int
     channel_out: int
+    begin: int
     report: int
 
     def handed_over(self) -> tuple[int, ...]:
@@ -74,7 +78,13 @@ def become_agent(
         os.setsid()
         report = _arrange_descriptors(given)
         reach("agent:descriptors")
-        layers = confine(launch, confinement) if confined is None else confined
+        if confined is None:
+            layers = confine(launch, confinement)
+            if not os.read(_BEGIN_FD, 1):
+                os._exit(_NOT_STARTED)
+        else:  # whoever confined it has waited, too
+            layers = confined
+        os.close(_BEGIN_FD)
         # Last: what it still had to do for us was not to wait for others.
         if launch.sandbox in CONFINED:
             scheduling.lower()
@@ -178,9 +188,10 @@ def _command(launch: Launch) -> tuple[bytes, ...]:
 
 
 def _arrange_descriptors(given: AgentDescriptors) -> int:
-    descriptors.place({**dict(enumerate(given.handed_over())), _REPORT_FD: given.report})
+    placed = (*given.handed_over(), given.report, given.begin)
+    descriptors.place(dict(enumerate(placed)))
     os.set_inheritable(_REPORT_FD, False)
-    descriptors.close_all_but(range(_REPORT_FD + 1))
+    descriptors.close_all_but(range(len(placed)))
     return _REPORT_FD
 
 

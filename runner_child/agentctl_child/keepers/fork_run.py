@@ -81,6 +81,7 @@ def fork_run(
         stderr=given.stderr,
         channel_in=given.channel_in,
         channel_out=given.channel_out,
+        begin=given.begin,
         report=agents_report,
     )
     deadline = None
@@ -102,7 +103,7 @@ def fork_run(
     else:
         tree = _fork_agent(launch, agents, given.cgroup, keepers, process_share)
     # The channel and the pipes must end with the agent, not with us.
-    for descriptor in (given.launch, *agents.handed_over(), agents_report):
+    for descriptor in (given.launch, given.begin, *agents.handed_over(), agents_report):
         os.close(descriptor)
     return ForkedRun(tree, PacketReader(report), deadline)
 

@@ -91,12 +91,13 @@ class _Init:
 
     def run(self) -> NoReturn:
         task, given = self.task, self.task.given
-        self._close_all_but(*given.handed_over(), given.report)
+        self._close_all_but(*given.handed_over(), given.begin, given.report)
         reach("init:started")
         write_packet(task.words, pack(InitReady(namespace=namespaces.inode("pid"))))
         process_title.set_title("agentctl-init", f"agentctl init {task.launch.run}")
         layers = self._set_up()
         reach("init:confined")
+        self._wait_to_begin()
         agent = self._start_agent(layers)
         reach("init:forked")
         self._look_after(Reaper(agent, _others))
@@ -115,6 +116,14 @@ class _Init:
         task.chain.arm()
         return layers
 
+    def _wait_to_begin(self) -> None:
+        begin = self.task.given.begin
+        # Not for orders: a SIGTERM that comes now is for the agent, and waits for it.
+        while begin not in self._wait(begin):
+            pass
+        if not os.read(begin, 1):
+            os._exit(0)
+
     def _start_agent(self, layers: tuple[str, ...]) -> int:
         task = self.task
         if task.launch.argv or task.launch.python:
@@ -132,17 +141,10 @@ class _Init:
         descriptors.close_all_but([*own, *more])
 
     def _look_after(self, reaper: Reaper) -> NoReturn:
-        orders = self.orders.fileno()
-        poll = select.poll()
-        for descriptor in (orders, self.children, *self.task.chain):
-            poll.register(descriptor, select.POLLIN)
         more = True
+        orders = self.orders.fileno()
         while True:
-            ready = {
-                descriptor for descriptor, _ in poll.poll(0 if more else poll_ms(self.deadline))
-            }
-            if ready.intersection(self.task.chain) or self._is_late():
-                os._exit(0)
+            ready = self._wait(orders, self.children, at_once=more)
             if orders in ready:
                 self._obey_all()
             if self.children in ready:
@@ -154,6 +156,16 @@ class _Init:
                 reach("init:reaped")
                 write_packet(self.task.words, pack(reaper.end))
                 os._exit(0)
+
+    def _wait(self, *descriptors: int, at_once: bool = False) -> set[int]:
+        """Which of *descriptors* are readable.  Ends us where the chain or the timer wants it."""
+        poll = select.poll()
+        for descriptor in (*descriptors, *self.task.chain):
+            poll.register(descriptor, select.POLLIN)
+        ready = {one for one, _ in poll.poll(0 if at_once else poll_ms(self.deadline))}
+        if ready.intersection(self.task.chain) or self._is_late():
+            os._exit(0)
+        return ready
 
     def _is_late(self) -> bool:
         """The second dead-man timer: it counts if the warden has been stopped."""

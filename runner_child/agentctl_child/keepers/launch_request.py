@@ -12,7 +12,7 @@ from agentctl_protocol.errors import UNREADABLE
 from agentctl_protocol.spawning import Launch, LaunchPacket
 
 _PACKET_BYTES: Final = 4096
-_MOST_DESCRIPTORS: Final = 8
+_MOST_DESCRIPTORS: Final = 9
 #: The kernel takes at most 6 MiB of arguments and environment (execve(2)).
 _MOST_LAUNCH_BYTES: Final = 32 << 20
 
@@ -33,6 +33,7 @@ class Descriptors:
 
     launch: int
     status: int
+    begin: int
     channel_in: int
     channel_out: int
     stdin: int

@@ -169,6 +169,7 @@ class _Warden:
 
     def run(self) -> Exited | Refused:
         """Watch over the tree until it is over; return the last word."""
+        self._hear_tree()  # an agent that is there already waits until that is known
         while not self.killed:
             ready = self._wait()
             self._hear_tree()
