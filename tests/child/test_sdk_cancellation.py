@@ -61,6 +61,38 @@ def test_stop_breaks_what_the_main_thread_waits_for(start: StartAgent, blocking:
     assert agent.of(ErrorMessage) == []
 
 
+@pytest.mark.parametrize(
+    "swallowing",
+    [
+        "os.register_at_fork(before=wait)\n    os.fork() or os._exit(0)",
+        "class Late:\n        def __del__(self): wait()\n    Late()",
+        "import weakref; Late = type('Late', (), {}); late = Late()\n"
+        "    ref = weakref.ref(late, lambda _: wait()); del late",
+    ],
+    ids=["fork", "del", "weakref"],
+)
+def test_stop_that_the_interpreter_drops_is_raised_again(
+    start: StartAgent, swallowing: str
+) -> None:
+    """What is raised in its callbacks goes nowhere: the code behind them is interrupted."""
+    agent = start(
+        f"""
+def wait():
+    run.emit_text("here")
+    time.sleep(60)
+
+def main():
+    {swallowing}
+    time.sleep(60)
+"""
+    )
+    agent.hear_text("here")
+    agent.cancel()
+    assert agent.finish() == 0
+    assert agent.was_cancelled
+    assert "Exception ignored" not in agent.stderr()
+
+
 def test_stop_that_comes_with_the_start_is_honoured_before_the_first_line(
     start: StartAgent, tmp_path: Path
 ) -> None:

@@ -19,8 +19,10 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Final, cast
 
@@ -165,6 +167,8 @@ class Interruption:
         self.main = threading.main_thread().ident
         self._delivered = False
         self._heard = ThreadWaiter()
+        self._raised: weakref.ref[RunCancelled] | None = None
+        self._tells_of_unraisable = False
 
     def __repr__(self) -> str:
         return f"<Interruption delivered={self._delivered} {self.shield!r}>"
@@ -174,6 +178,7 @@ class Interruption:
         self.main = threading.main_thread().ident
         if _get_ident() == self.main:
             signal.signal(CANCEL_SIGNAL, self._on_signal)
+            sys.unraisablehook = partial(self._on_unraisable, sys.unraisablehook)
 
     def interrupt_main(self) -> None:
         """Break whatever the main thread waits for.  Called in any other thread."""
@@ -244,10 +249,36 @@ class Interruption:
             self._heard.wake()
             self.shield.wanted = True
             return
-        if self.may_raise_here():
+        if self.may_raise_here() and not self._tells_of_unraisable:
             self._heard.wake()
-            raise self.cancelled()
+            error = self.cancelled()
+            self._raised = weakref.ref(error)
+            raise error
         # Not heard: it is sent again.
+
+    def _on_unraisable(
+        self, tell: Callable[["sys.UnraisableHookArgs"], object], args: "sys.UnraisableHookArgs"
+    ) -> None:
+        """Interrupt once more where the interpreter dropped our exception.
+
+        It does so with what is raised in callbacks of its own: around os.fork (logging has some),
+        of weak references, in ``__del__``.
+        """
+        self._tells_of_unraisable = True
+        try:
+            if (
+                args.exc_value is None
+                or self._raised is None
+                or self._raised() is not args.exc_value
+            ):
+                tell(args)
+                return
+            _told.set(False)
+            self._delivered = False
+            self._heard = ThreadWaiter()
+            _thread.start_new_thread(self._insist, ())
+        finally:
+            self._tells_of_unraisable = False
 
     def held_off_is_due(self) -> bool:
         """Whether a signal came inside the shield and nobody was told since."""
