@@ -66,8 +66,7 @@ def test_stop_breaks_what_the_main_thread_waits_for(start: StartAgent, blocking:
     [
         "os.register_at_fork(before=wait)\n    os.fork() or os._exit(0)",
         "class Late:\n        def __del__(self): wait()\n    Late()",
-        "import weakref; Late = type('Late', (), {}); late = Late()\n"
-        "    ref = weakref.ref(late, lambda _: wait()); del late",
+        "import weakref; Late = type('Late', (), {}); x = Late(); y = weakref.ref(x, wait); del x",
     ],
     ids=["fork", "del", "weakref"],
 )
@@ -77,7 +76,7 @@ def test_stop_that_the_interpreter_drops_is_raised_again(
     """What is raised in its callbacks goes nowhere: the code behind them is interrupted."""
     agent = start(
         f"""
-def wait():
+def wait(*_):
     run.emit_text("here")
     time.sleep(60)
 

@@ -266,11 +266,8 @@ class Interruption:
         """
         self._tells_of_unraisable = True
         try:
-            if (
-                args.exc_value is None
-                or self._raised is None
-                or self._raised() is not args.exc_value
-            ):
+            ours = None if self._raised is None else self._raised()
+            if ours is None or args.exc_value is not ours:
                 tell(args)
                 return
             _told.set(False)
