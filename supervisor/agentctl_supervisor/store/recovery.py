@@ -28,6 +28,7 @@ from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.record_room import fitted
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.store.seen_by_others import with_intent, with_observed
 from agentctl_supervisor.store.socket_files import remove_if_dead
 
 _T = TypeVar("_T")
@@ -50,10 +51,22 @@ def current(directory: RunDirectory) -> Report:
         known = _read(directory)
         if not _is_supervisor_dead(known.fold):
             # It may have finished since we looked for the report.
-            return directory.read_report() or known.report()
+            return directory.read_report() or _with_word_of_others(directory, known)
     return recover(directory)
 
 
+def _with_word_of_others(directory: RunDirectory, known: "_Known") -> Report:
+    intent = _if_readable(directory.read_intent)
+    observed = _if_readable(directory.read_observed)
+    if observed is None:
+        return with_intent(known.report(), intent)
+    return with_observed(known.fold, known.report(), intent, observed)
+
+
+OUT_OF_SIGHT: Final = (
+    "its supervisor is gone; whether anything of it is left cannot be told from this pid namespace"
+    " (if its container is gone, nothing is)"
+)
 AFTER_ITS_SUPERVISOR: Final = "written after the end of its supervisor"
 
 
@@ -63,7 +76,8 @@ def recover(directory: RunDirectory, detail: str = AFTER_ITS_SUPERVISOR) -> Repo
     *detail*: why it is not the holder who ends the log.
 
     What is left of the run's processes is killed.  If somebody else is at it, this waits for
-    them; if the disk takes nothing, the report is right all the same.
+    them; if the disk takes nothing, the report is right all the same.  A run of another pid
+    namespace is not finished: from here nobody can see, or end, what may be left of it.
 
     Raises:
         DamagedRunError: a file of the run cannot be read.
@@ -75,11 +89,11 @@ def recover(directory: RunDirectory, detail: str = AFTER_ITS_SUPERVISOR) -> Repo
         report = directory.read_report()
         if report is None:
             report = _finish(directory, detail)
-            _settle_files(directory, report)
-            try:
-                directory.write_report(report)
-            except StateDirectoryError:
-                pass  # whoever looks next will try again
+            if report.finished:
+                _settle_files(directory, report)
+                # If not, whoever looks next will try again.
+                with contextlib.suppress(StateDirectoryError):
+                    directory.write_report(report)
         return report
     finally:
         directory.unlock()
@@ -131,7 +145,7 @@ def _read(directory: RunDirectory) -> _Known:
 def _is_supervisor_dead(fold: Fold) -> bool:
     """Whether the lock is not held by the run's supervisor, but by somebody who recovers it."""
     created = fold.created
-    if created is None:
+    if created is None or process_tree.is_out_of_sight(created):
         return False
     if created.boot_id != process_tree.boot_id():
         return True
@@ -146,6 +160,9 @@ def _finish(directory: RunDirectory, detail: str) -> Report:
             remove_if_dead(to_bytes(fold.created.socket))
     if fold.ended:
         return known.report()
+    if fold.created is not None and process_tree.is_out_of_sight(fold.created):
+        report = with_intent(known.report(), _if_readable(directory.read_intent))
+        return msgspec.structs.replace(report, detail=OUT_OF_SIGHT)
     damaged = reader.damaged
     intent = _read_intent(directory, damaged)
     # Before the run's control group is removed.
