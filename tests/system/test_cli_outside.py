@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +31,7 @@ from agentctl_supervisor.outside_stop import (
     _leave,
     plan,
 )
-from agentctl_supervisor.processes.process_tree import identity_of, wait_dead
+from agentctl_supervisor.processes.process_tree import identity_of, open_pidfd, wait_dead
 from agentctl_supervisor.store.finished_index import FinishedIndex
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
@@ -267,7 +268,37 @@ def test_what_the_keepers_did_is_told_by_the_keepers(home: AgentctlHome, runs: F
     assert report["result"] == "stopped"
     assert report["detail"].endswith("its keepers killed it when its supervisor was gone")
     assert report["duration_s"] is not None
+    # Counted before SIGTERM, and by nobody when the keepers killed it.
+    assert report["processes"]["at_least"]
+    assert report["processes"]["seen"] >= 1
+    assert report["processes"]["killed"] >= 1
+    assert "at least" in home.run("show", "demo").out
     assert not (home.root / "runs" / report["id"] / "exit").exists()
+
+
+@pytest.mark.parametrize("containment", ["pid-namespace", "subreaper"])
+def test_the_wardens_timer_counts_nobody_and_the_report_says_so(
+    home: AgentctlHome, runs: Foregrounds, containment: str
+) -> None:
+    """The supervisor was frozen at the deadline: of three processes one is certain."""
+    process = runs.up(
+        "sleep 60 & sleep 60 & echo up; wait",
+        *("--name", "demo", "--time", "1s", "--grace", "100ms", "--term-grace", "100ms"),
+        environment={"AGENTCTL_CONTAINMENT": containment},
+    )
+    keepers = _contained_of(home.root)
+    freeze(process)
+    root = open_pidfd(keepers.root)
+    if root is not None:
+        assert wait_dead([root], 20)
+        os.close(root)
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=20)
+    report = home.run("show", "demo", "-o", "json").json()
+    assert (report["result"], report["reason"]) == ("limit", "time")
+    assert report["processes"]["at_least"]
+    assert report["processes"]["seen"] >= 1
+    assert "at least" in home.run("show", "demo").out
 
 
 @pytest.mark.parametrize("command", ["stop", "kill"])
@@ -386,6 +417,13 @@ def test_a_dead_supervisors_run_is_finished_where_it_can_be_seen_only(
 
     assert home.run("show", "demo", "-o", "json").json()["result"] == "lost"
     assert json.loads(_elsewhere(home, "show", "demo", "-o", "json").stdout)["result"] == "lost"
+
+
+def _contained_of(home: Path) -> ContainedRecord:
+    (run,) = (home / "runs").iterdir()
+    found = [record.body for record in LogReader(run)]
+    (contained,) = [body for body in found if isinstance(body, ContainedRecord)]
+    return contained
 
 
 def _elsewhere(home: AgentctlHome, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -18,7 +18,7 @@ from agentctl_protocol.records import End, Lost, Observed, Record, Stop, Supervi
 from agentctl_protocol.report import Processes, Report
 from agentctl_protocol.spawning import Exited
 from agentctl_protocol.vocabulary import By, Sandbox
-from agentctl_supervisor.ending import exit_record
+from agentctl_supervisor.ending import exit_record, processes_at_end
 from agentctl_supervisor.errors import DamagedRunError, LogFullError, StateDirectoryError
 from agentctl_supervisor.processes import oom_kills, process_tree
 from agentctl_supervisor.store.estimates import estimate
@@ -210,21 +210,19 @@ def missing_records(
         missing.append(Lost(detail=_what_is_known(fold, leftovers, out_of_memory)))
     if exited is not None and fold.exit is None:
         missing.append(exit_record(exited, out_of_memory))
-    seen, killed = max(fold.processes_seen, leftovers.seen), leftovers.killed
-    at_least = not fold.is_all_seen
+    counted = Processes(
+        max(fold.processes_seen, leftovers.seen),
+        leftovers.killed,
+        len(leftovers.survivors),
+        at_least=not fold.is_all_seen,
+    )
     if observed is not None:
         missing.extend(observed.steps)
-        seen = max(seen, observed.processes.seen)
-        killed = max(killed, observed.processes.killed)
-        at_least = at_least or observed.processes.at_least
+    if exited is None and fold.exit is not None:
+        exited = Exited(left=fold.exit.left, orphaned=fold.exit.orphaned)
     missing.append(
         End(
-            processes=Processes(
-                seen=seen,
-                killed=killed,
-                survivors=len(leftovers.survivors),
-                at_least=at_least,
-            ),
+            processes=processes_at_end(exited, counted, observed, started=fold.started),
             survivors=leftovers.survivors,
             torn_bytes=torn_bytes,
             detail=detail,
