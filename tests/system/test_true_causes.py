@@ -123,7 +123,7 @@ def test_a_field_of_a_wrong_type_is_named(fields: dict[str, Any], told: str) -> 
 def test_a_variable_that_names_an_unseen_file_is_told(
     home: AgentctlHome, workspace: Path, tmp_path: Path, how: tuple[str, ...]
 ) -> None:
-    """By the run as it starts, by --explain and by show, which does not know the variable's value."""
+    """By the run at its start, by --explain and by show, which does not know its value."""
     unseen = tmp_path / "certificates.pem"
     unseen.write_text("x")
     seen = workspace / "seen"
