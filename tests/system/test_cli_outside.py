@@ -292,6 +292,10 @@ def test_the_wardens_timer_counts_nobody_and_the_report_says_so(
     if root is not None:
         assert wait_dead([root], 20)
         os.close(root)
+    early = home.run("show", "demo", "-o", "json").json()
+    assert early["state"] == "running", "how it ended, only its supervisor has heard"
+    # A dead warden may have left somebody behind, a dead init has not.
+    assert ("nothing is left of it" in early["detail"]) == (containment == "pid-namespace")
     process.send_signal(signal.SIGCONT)
     process.communicate(timeout=20)
     report = home.run("show", "demo", "-o", "json").json()

@@ -28,7 +28,11 @@ from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.record_room import fitted
 from agentctl_supervisor.store.run_directory import RunDirectory
-from agentctl_supervisor.store.seen_by_others import with_intent, with_observed
+from agentctl_supervisor.store.seen_by_others import (
+    is_seen_to_be_gone,
+    with_intent,
+    with_observed,
+)
 from agentctl_supervisor.store.socket_files import remove_if_dead
 
 _T = TypeVar("_T")
@@ -58,15 +62,21 @@ def current(directory: RunDirectory) -> Report:
 def _with_word_of_others(directory: RunDirectory, known: "_Known") -> Report:
     intent = _if_readable(directory.read_intent)
     observed = _if_readable(directory.read_observed)
-    if observed is None:
-        return with_intent(known.report(), intent)
-    return with_observed(known.fold, known.report(), intent, observed)
+    report = known.report()
+    if observed is not None:
+        return with_observed(known.fold, report, intent, observed)
+    report = with_intent(report, intent)
+    if is_seen_to_be_gone(known.fold):
+        # Frozen while its keepers ended the run; or about to write down how it ended.
+        return msgspec.structs.replace(report, detail=NOT_TOLD_YET)
+    return report
 
 
 OUT_OF_SIGHT: Final = (
     "its supervisor is gone; whether anything of it is left cannot be told from this pid namespace"
     " (if its container is gone, nothing is)"
 )
+NOT_TOLD_YET: Final = "nothing is left of it; its supervisor has not written down yet how it ended"
 AFTER_ITS_SUPERVISOR: Final = "written after the end of its supervisor"
 
 

@@ -76,6 +76,22 @@ def with_observed(fold: Fold, known: Report, intent: Stop | None, observed: Obse
     return msgspec.structs.replace(report, detail=f"{report.detail} ({_WHOSE_WORD})", log=known.log)
 
 
+def is_seen_to_be_gone(fold: Fold) -> bool:
+    """Whether a run that has not ended in the log is seen to be gone from here.
+
+    Only the end of an init proves that: a dead warden may have left somebody behind.
+    """
+    contained = fold.contained
+    return (
+        contained is not None
+        and contained.containment is Containment.PID_NAMESPACE
+        and not fold.ended
+        and fold.created is not None
+        and not process_tree.is_out_of_sight(fold.created)
+        and not process_tree.is_alive(contained.root)
+    )
+
+
 def _is_held_by_keepers(fold: Fold) -> bool:
     """Whether the process is alive whose end proves that of the run's tree."""
     contained: ContainedRecord | None = fold.contained
