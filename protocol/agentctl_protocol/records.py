@@ -56,6 +56,7 @@ class Created(_Written, frozen=True, tag="created"):
     ``unseen_variables``: names of variables whose value is the path of something that exists
     and that the run does not see.
     ``oom_kills``: how many processes the kernel had killed for want of memory by then; -1 unknown.
+    ``pid_namespace``: inode of the one in which all pids of the log are numbers; 0 unknown.
     """
 
     supervisor: ProcessIdentity
@@ -66,6 +67,7 @@ class Created(_Written, frozen=True, tag="created"):
     private_workspace: bool = False
     unseen_variables: tuple[str, ...] = ()
     oom_kills: int = -1
+    pid_namespace: int = 0
 
 
 class ContainedRecord(_Written, frozen=True, tag="contained"):
@@ -249,11 +251,13 @@ class End(_Written, frozen=True, tag="end"):
 class Observed(msgspec.Struct, frozen=True):
     """What somebody saw who stopped a run in its holder's place; left beside the intent.
 
-    The holder folds it in when the run is over: ``steps`` as they were taken, and ``end``.
+    The holder folds it in when the run is over: ``steps`` as they were taken.
+    ``at_ns``: when that stop was over, in wall-clock nanoseconds; 0 unknown.
     """
 
     steps: tuple[RungRecord | Answered, ...]
     processes: Processes
+    at_ns: int = 0
 
 
 class Lost(_Written, frozen=True, tag="lost"):

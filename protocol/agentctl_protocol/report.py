@@ -51,7 +51,8 @@ class Processes(msgspec.Struct, frozen=True):
 
     ``seen``: alive before the first signal, plus those that joined later.
     ``killed``: ended by SIGKILL.  ``survivors``: alive at the end; 0 is proven, not assumed.
-    ``at_least``: there were more than ``seen`` says: no signal waits for a longer count.
+    ``at_least``: there may have been more than ``seen`` says: no signal waits for a longer count,
+    and keepers that end a run by themselves count nobody.
     """
 
     seen: int = 0

@@ -226,6 +226,9 @@ class _Ending:
                     if self._directory.wait_and_lock(_OTHERS_S):
                         self._directory.unlock()
                     continue
+                known = current_report(self._directory)
+                if known.finished:  # somebody else has ended it in its supervisor's place
+                    return StopOutcome(known, already=not asked)
                 return self._from_outside()
             try:
                 return self._ask(created)
@@ -253,7 +256,9 @@ class _Ending:
             report = recover(self._directory)
         if report is None:
             return None
-        return StopOutcome(report, already, report.processes.survivors == 0)
+        return StopOutcome(
+            report, already and report.finished, report.finished and not report.processes.survivors
+        )
 
     def _ask(self, created: Created) -> StopOutcome:
         for reply in converse(created.socket, self._request):
@@ -395,6 +400,8 @@ def _dies(created: Created, within_s: float) -> bool:
     from agentctl_supervisor.processes import process_tree
     from agentctl_supervisor.processes.process_tree import wait_dead
 
+    if process_tree.is_out_of_sight(created):
+        return False  # its lock is held, and a pidfd of its number would be somebody else's
     if created.boot_id != process_tree.boot_id():
         return True
     pidfd = process_tree.open_pidfd(created.supervisor)

@@ -57,7 +57,9 @@ async def write_how_it_ended(
         len(climb.seen), climb.killed, len(survivors), at_least=not climb.is_all_seen
     )
     return End(
-        processes=processes_at_end(last_word, counted, observed),
+        processes=processes_at_end(
+            last_word, counted, observed, started=log.fold.started, last_rung=climb.rung
+        ),
         survivors=tuple(survivors),
         torn_bytes=conversation.torn_bytes,
         dropped_bytes=log.dropped_bytes,

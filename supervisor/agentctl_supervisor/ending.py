@@ -52,7 +52,12 @@ def how_it_ended(
             if word.deadline and last_rung is not Rung.SIGKILL:
                 # Its own timer: nobody asked, and nobody was there to write it down.
                 by_warden = [
-                    RungRecord(step=Rung.SIGKILL, at_ns=word.at_ns, open_unread=_NOT_SEEN),
+                    RungRecord(
+                        step=Rung.SIGKILL,
+                        at_ns=word.at_ns,
+                        open_unread=_NOT_SEEN,
+                        at_least=True,
+                    ),
                     Answered(step=Rung.SIGKILL, how="yes"),
                 ]
             if stopped:
@@ -90,21 +95,35 @@ def processes_at_end(
     last_word: Exited | Refused | None,
     counted: Processes,
     observed: Observed | None,
+    *,
+    started: bool,
+    last_rung: Rung | None = None,
 ) -> Processes:
     """The counts of the report: ours, the warden's, and those of whoever acted in our place.
 
-    Whoever ended by itself was there, and what it left behind was there and was killed.
+    Whoever ended by itself was there, and what it left behind was there and was killed.  Keepers
+    that end a run by themselves count nobody, so there were at least as many as we have seen.
+    *last_rung*: as in `how_it_ended`; before SIGKILL we have counted all.
     """
-    seen, killed = counted.seen, counted.killed
+    seen, killed, at_least = counted.seen, counted.killed, counted.at_least
     if isinstance(last_word, Exited):
         seen, killed = max(seen, last_word.left + 1), killed + last_word.left
-        if last_word.deadline:  # how many there were besides, nobody has counted
+        if last_word.deadline or last_word.orphaned:
             killed = max(killed, 1)
+    if started and _ended_by_keepers(last_word) and last_rung is not Rung.SIGKILL:
+        seen, at_least = max(seen, 1), True
     if observed is not None:
         seen = max(seen, observed.processes.seen)
         killed = max(killed, observed.processes.killed)
-    at_least = counted.at_least or (observed is not None and observed.processes.at_least)
+        at_least = at_least or observed.processes.at_least
     return Processes(seen, min(killed, seen), counted.survivors, at_least)
+
+
+def _ended_by_keepers(last_word: Exited | Refused | None) -> bool:
+    """Whether it ended by its keepers' own doing, or nobody knows how."""
+    if isinstance(last_word, Exited):
+        return last_word.deadline or last_word.orphaned
+    return last_word is None
 
 
 def end_detail(last_word: Exited | Refused | None) -> str:

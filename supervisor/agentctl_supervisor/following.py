@@ -6,7 +6,7 @@ from typing import Final
 
 from agentctl_protocol.records import End, Record
 from agentctl_supervisor.errors import AgentctlError
-from agentctl_supervisor.listing import current_report
+from agentctl_supervisor.listing import current_report, is_ended_by_others
 from agentctl_supervisor.signal_wakeup import poll
 from agentctl_supervisor.store.log_follower import LogFollower
 from agentctl_supervisor.store.log_reader import BEGINNING, LogEnd
@@ -78,7 +78,9 @@ class Following:
             self._pause()
             ready = {fd for fd, _ in poll(changes)}
             watch.clear()
-            if end.fileno() in ready:
+            if is_ended_by_others(self._directory):
+                over = True  # its supervisor does not answer, and may never write again
+            elif end.fileno() in ready:
                 # Nobody holds it: its end is written by now, or we write it.
                 current_report(self._directory)
                 over = True

@@ -1,14 +1,12 @@
 """What is known of runs now, for those who look at many of them at once."""
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import msgspec
-
 from agentctl_protocol.records import Created
 from agentctl_protocol.report import Report
-from agentctl_protocol.vocabulary import State
-from agentctl_supervisor.errors import AgentctlError, NoSuchRunError
+from agentctl_supervisor.errors import AgentctlError, DamagedRunError, NoSuchRunError
 from agentctl_supervisor.store.finished_index import FinishedIndex, Summary, created_s, summary_of
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
@@ -39,7 +37,8 @@ def listed(
     made = [run for run_id in there if (run := home.made(run_id)) is not None]
     missing: list[Summary] = []
     for report in _reports(made, on_damaged):
-        if report.finished:
+        # What others saw of a run whose supervisor does not answer is not its last word.
+        if report.finished and (home.runs_path / report.id / "report").exists():
             missing.append(summary_of(report, there[report.id]))
         if finished or not report.finished:
             rows.append(report)
@@ -58,7 +57,13 @@ def current_report(directory: RunDirectory) -> Report:
     from agentctl_supervisor.store.recovery import current
 
     with directory.while_there():
-        return _with_intent(directory, current(directory))
+        return current(directory)
+
+
+def is_ended_by_others(directory: RunDirectory) -> bool:
+    """Whether the run was proven gone by somebody who stopped it in its supervisor's place."""
+    # Looked at first: it is asked for at each growth of a log.
+    return os.access(directory.path / "observed", os.F_OK) and current_report(directory).finished
 
 
 def created_record(directory: RunDirectory) -> Created | None:
@@ -101,7 +106,7 @@ def _reports(
         try:
             # A supervisor has the last word about its own runs only.
             report = told.get(directory.id) if directory.id in live else None
-            yield (current_report(directory) if report is None else _with_intent(directory, report))
+            yield current_report(directory) if report is None else _newest(directory, report)
         except NoSuchRunError:
             continue
         except AgentctlError as error:
@@ -109,11 +114,17 @@ def _reports(
                 on_damaged(error)
 
 
-def _with_intent(directory: RunDirectory, report: Report) -> Report:
-    if not report.finished and directory.read_intent() is not None:
-        # Its supervisor does not know it yet: it was frozen when somebody else stopped the run.
-        return msgspec.structs.replace(report, state=State.STOPPING)
-    return report
+def _newest(directory: RunDirectory, report: Report) -> Report:
+    """*report*, told by the run's supervisor, which was frozen and may not know of a stop yet."""
+    try:
+        intent = directory.read_intent()
+    except DamagedRunError:  # what a run may have put there hides no run
+        intent = None
+    if intent is None:
+        return report
+    from agentctl_supervisor.store.seen_by_others import with_intent
+
+    return with_intent(report, intent)
 
 
 def _mend(index: FinishedIndex, holding: list[Summary], missing: list[Summary]) -> None:

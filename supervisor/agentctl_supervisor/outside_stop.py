@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Self, TypeAlias
+from typing import Final, Self
 
 import msgspec
 
@@ -27,21 +27,20 @@ from agentctl_protocol.records import (
     Created,
     End,
     Observed,
-    Record,
     RungRecord,
     Stop,
-    SupervisorRecord,
 )
 from agentctl_protocol.report import Actor, Processes, Report, Survivor
 from agentctl_protocol.spawning import ProcessIdentity
-from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
-from agentctl_supervisor.errors import StateDirectoryError, SupervisorStuckError
+from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung
+from agentctl_supervisor.errors import DamagedRunError, StateDirectoryError, SupervisorStuckError
 from agentctl_supervisor.processes import process_tree
 from agentctl_supervisor.processes.open_files import OpenFiles, open_for_writing
 from agentctl_supervisor.store import log_watch
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.store.seen_by_others import Seen, observation, told, with_intent
 from agentctl_supervisor.workspace.roots import roots_of
 
 TERMINATE_SIGNAL: Final = signal.SIGUSR1
@@ -52,8 +51,10 @@ KILL_SIGNAL: Final = signal.SIGUSR2
 _EMPTY_WITHIN_S: Final = 10.0
 _DYING_WITHIN_S: Final = 20.0
 """How much longer, as long as those who are left become fewer."""
-_NEVER_WRITTEN: Final = 1 << 62
-"""Above every number of a record that is in a log."""
+_OUT_OF_SIGHT: Final = (
+    "its supervisor does not answer, and its processes are out of reach, in another pid"
+    " namespace; the stop is recorded, and its supervisor obeys it as soon as it goes on"
+)
 _WARDEN_ALONE_S: Final = 1.0
 """How long the warden may sweep before its run's members are also killed one by one."""
 
@@ -87,21 +88,6 @@ def plan(contained: ContainedRecord, stop: Stop) -> list[Move]:
     return [kill] if stop.kill else [terminate, kill]
 
 
-Seen: TypeAlias = tuple[int, SupervisorRecord]
-"""Wall time in nanoseconds, and what a supervisor would have written down then."""
-
-
-def told(fold: Fold, seen: Sequence[Seen]) -> Report:
-    """The report of *fold*, that of the log so far, with what was *seen* since: for people.
-
-    The records are those which the holder would have appended, and the same fold
-    judges them, so that what the log had decided before stays decided.
-    """
-    for number, (time_ns, body) in enumerate(seen):
-        fold.apply(Record(_NEVER_WRITTEN + number, time_ns, By.SUPERVISOR, body))
-    return fold.report()
-
-
 class OutsideStop(msgspec.Struct, frozen=True):
     """What a stop from outside came to."""
 
@@ -118,6 +104,8 @@ def stop_from_outside(
     on_step: Callable[[Step], None],
 ) -> OutsideStop:
     """Ends the run of *directory* in its supervisor's place and returns when that is proven.
+
+    One in another pid namespace is only left the intent: nobody is killed by a number there.
 
     Raises:
         SupervisorStuckError: the supervisor froze before the run could begin (docs/adr/0017),
@@ -142,33 +130,35 @@ def stop_from_outside(
     contained = log_watch.wait_for(
         os.fspath(directory.path), lambda: _contained(directory), PING_TIMEOUT_S
     )
+    fold = Fold(directory.id, spec)
+    for record in LogReader(directory.path):
+        fold.apply(record)
+    if fold.created is not None and process_tree.is_out_of_sight(fold.created):
+        known = with_intent(fold.report(), stop)
+        return OutsideStop(msgspec.structs.replace(known, detail=_OUT_OF_SIGHT), gone=False)
     if contained is None:
         raise SupervisorStuckError(
             f"{directory.id} has not begun, and its supervisor, which does not answer, keeps it"
             " from ending",
             hint=_end_supervisor(directory),
         )
-    fold = Fold(directory.id, spec)
-    for record in LogReader(directory.path):
-        fold.apply(record)
     workspace = fold.created.workspace if fold.created else ""
     with Grip(directory.id, contained, roots_of(workspace, spec)) as grip:
         decided: Seen = (time.time_ns(), stop)
         seen = grip.climb(plan(contained, wanted), on_step)
     report = told(fold, [decided, *seen])
-    with contextlib.suppress(StateDirectoryError):  # the holder's report will tell less
-        directory.write_observed(_observed(seen))
+    _leave(directory, observation(seen))
     return OutsideStop(report, report.processes.survivors == 0)
 
 
-def _observed(seen: Sequence[Seen]) -> Observed:
-    steps = [
-        msgspec.structs.replace(body, at_ns=time_ns) if isinstance(body, RungRecord) else body
-        for time_ns, body in seen
-        if isinstance(body, RungRecord | Answered)
-    ]
-    (end,) = [body for _, body in seen if isinstance(body, End)]
-    return Observed(tuple(steps), end.processes)
+def _leave(directory: RunDirectory, observed: Observed) -> None:
+    """Leave *observed* for the holder, in place of what was seen of a stop that left survivors."""
+    # Without it the holder's report will tell less.
+    with contextlib.suppress(DamagedRunError, StateDirectoryError, OSError):
+        before = directory.read_observed()
+        if before is not None and before.processes.survivors:
+            os.unlink(directory.path / "observed")
+        directory.write_observed(observed)
 
 
 class Grip:

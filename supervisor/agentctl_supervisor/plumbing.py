@@ -66,12 +66,15 @@ class OutputPipes:
     capacity: int = 0
 
     def enlarge(self, fd: int) -> None:
-        """Give the pipe *fd* its capacity: F_SETPIPE_SZ, pipe(7)."""
-        if not self.capacity:
-            return
-        # EPERM: more than fs.pipe-max-size, or than this user's share of pipe pages.
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, self.capacity)
+        """Give the pipe *fd* its capacity, or as much of it as is to be had: pipe(7)."""
+        wanted = self.capacity
+        while wanted > fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ):
+            try:
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, wanted)
+            except OSError:
+                # EPERM: more than fs.pipe-max-size, or than this user's share of pipe pages,
+                # neither of which binds who has CAP_SYS_RESOURCE.
+                wanted //= 2
 
 
 TWO_PIPES: Final = OutputPipes()

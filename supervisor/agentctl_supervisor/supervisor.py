@@ -42,7 +42,12 @@ from agentctl_supervisor.processes import broken_pipe, oom_kills
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
 from agentctl_supervisor.processes.own_uids import own_uids
-from agentctl_supervisor.processes.process_tree import boot_id, children_of, identity_of
+from agentctl_supervisor.processes.process_tree import (
+    boot_id,
+    children_of,
+    identity_of,
+    pid_namespace,
+)
 from agentctl_supervisor.readiness import poll_thread
 from agentctl_supervisor.resuming import chain_of, told_of
 from agentctl_supervisor.run import Run
@@ -269,6 +274,7 @@ class Supervisor:
                     private_workspace=bool(policy.workspace and policy.workspace.private),
                     unseen_variables=tuple(dict.fromkeys(name for name, _ in policy.unseen)),
                     oom_kills=oom_kills.count(),
+                    pid_namespace=pid_namespace(),
                 )
             )
             run = Run(

@@ -111,6 +111,12 @@ GOLDEN_RECORDS: list[tuple[msgspec.Struct, bytes]] = [
         + b"\xa7boot_id\xa1b\xa9workspace\xa2/w\xb1private_workspace\xc3",
     ),
     (
+        records.Created(supervisor=ALICE, boot_id="b", pid_namespace=5),
+        b"\x84\xa4type\xa7created\xaasupervisor"
+        + ALICE_BYTES
+        + b"\xa7boot_id\xa1b\xadpid_namespace\x05",
+    ),
+    (
         records.ContainedRecord(
             warden=ALICE,
             root=ALICE,

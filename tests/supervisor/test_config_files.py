@@ -43,6 +43,28 @@ def test_the_nearest_file_counts_up_to_the_root_of_the_working_tree(tree: Path, 
     assert found_from(tree / "repo/a/b", tree) == str(tree / place / "agentctl.toml")
 
 
+def test_a_file_that_does_not_hold_is_not_passed_over_in_silence(tree: Path) -> None:
+    """A run may have made what comes before it."""
+    deepest, environ = tree / "repo/a/b", {"HOME": str(tree)}
+
+    def told() -> str:
+        return files.passed_over(str(deepest), environ, files.find_project(str(deepest), environ))
+
+    assert told() == ""
+    (tree / "agentctl.toml").write_text("")
+    assert told() == "../../../agentctl.toml does not hold here: a repository begins at ../.."
+    (tree / "repo/pyproject.toml").write_text("[tool.agentctl]\n")
+    assert told() == "../../../agentctl.toml does not hold here: ../../pyproject.toml is nearer"
+    (deepest / "agentctl.toml").write_text("")
+    assert told() == "../../pyproject.toml does not hold here: ./agentctl.toml is nearer"
+    (tree / "agentctl.toml").unlink()
+    (tree / "repo/pyproject.toml").unlink()
+    assert told() == ""
+    # Nothing above the home directory is anybody's project.
+    (tree.parent / "agentctl.toml").write_text("")
+    assert told() == ""
+
+
 def test_nothing_above_the_home_directory_is_looked_at(tree: Path) -> None:
     """Neither from within, without any repository, nor from above."""
     (tree / "plain").mkdir()

@@ -24,7 +24,7 @@ from agentctl_protocol.records import (
     Started,
     Stop,
 )
-from agentctl_protocol.report import Actor, Report, Survivor
+from agentctl_protocol.report import Actor, Processes, Report, Survivor
 from agentctl_protocol.spawning import RUN_ID_VARIABLE, ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import pack_value
@@ -448,7 +448,7 @@ def test_a_number_that_was_given_to_another_process_is_not_signalled(
     contained = ContainedRecord(other, other, Containment.SUBREAPER)
     report = recovery.current(abandon(runs, created, contained, Started()))
     assert report.result is Result.LOST
-    assert report.processes.seen == 0
+    assert report.processes.killed == 0
     assert tree.poll() is None
     _clean(tree)
 
@@ -485,6 +485,19 @@ def test_survivors_are_named_in_the_end_record() -> None:
     assert isinstance(lost, Lost)
     assert isinstance(end, End)
     assert (end.processes.survivors, end.survivors, end.torn_bytes) == (1, left.survivors, 5)
+
+
+def test_whom_nobody_counted_is_not_denied(runs: Home, created: Created) -> None:
+    """The keepers killed all that there was: one at least, and how many more is not known."""
+    report = recovery.current(abandon(runs, created, Started()))
+    assert report.processes == Processes(seen=1, at_least=True)
+    counted = RungRecord(step=Rung.SIGTERM, processes=4)
+    report = recovery.current(abandon(runs, created, Started(), counted))
+    assert report.processes == Processes(seen=4, at_least=True)
+    report = recovery.current(abandon(runs, created, Started(), Exit(code=0, left=2)))
+    assert report.processes == Processes(seen=3, killed=2)
+    report = recovery.current(abandon(runs, created))
+    assert report.processes == Processes()
 
 
 def test_a_removed_run_is_a_named_error(runs: Home, created: Created) -> None:

@@ -1,13 +1,24 @@
 """Stopping a run whose supervisor is frozen or dead."""
 
+import json
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from agentctl_protocol.records import Answered, ContainedRecord, End, Exit, Record, RungRecord, Stop
+from agentctl_protocol.records import (
+    Answered,
+    ContainedRecord,
+    End,
+    Exit,
+    Observed,
+    Record,
+    RungRecord,
+    Stop,
+)
 from agentctl_protocol.report import Actor, Processes
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.spec import RunSpec
@@ -17,15 +28,20 @@ from agentctl_supervisor.outside_stop import (
     TERMINATE_SIGNAL,
     Grip,
     Move,
+    _leave,
     plan,
-    told,
 )
-from agentctl_supervisor.processes.process_tree import identity_of, wait_dead
+from agentctl_supervisor.processes.process_tree import identity_of, open_pidfd, wait_dead
+from agentctl_supervisor.store.finished_index import FinishedIndex
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.store.seen_by_others import told
 from agentctl_testkit import AgentctlHome, is_alive, wait_until_gone
+from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_cli import SLEEPER, STUBBORN, Foregrounds, freeze
 from agentctl_testkit_clock import Stopwatch
+from agentctl_testkit_held import HeldRun
 
 _STOP = Stop(
     result=Result.STOPPED,
@@ -252,4 +268,170 @@ def test_what_the_keepers_did_is_told_by_the_keepers(home: AgentctlHome, runs: F
     assert report["result"] == "stopped"
     assert report["detail"].endswith("its keepers killed it when its supervisor was gone")
     assert report["duration_s"] is not None
+    # Counted before SIGTERM, and by nobody when the keepers killed it.
+    assert report["processes"]["at_least"]
+    assert report["processes"]["seen"] >= 1
+    assert report["processes"]["killed"] >= 1
+    assert "at least" in home.run("show", "demo").out
     assert not (home.root / "runs" / report["id"] / "exit").exists()
+
+
+@pytest.mark.parametrize("containment", ["pid-namespace", "subreaper"])
+def test_the_wardens_timer_counts_nobody_and_the_report_says_so(
+    home: AgentctlHome, runs: Foregrounds, containment: str
+) -> None:
+    """The supervisor was frozen at the deadline: of three processes one is certain."""
+    process = runs.up(
+        "sleep 60 & sleep 60 & echo up; wait",
+        *("--name", "demo", "--time", "1s", "--grace", "100ms", "--term-grace", "100ms"),
+        environment={"AGENTCTL_CONTAINMENT": containment},
+    )
+    keepers = _contained_of(home.root)
+    freeze(process)
+    root = open_pidfd(keepers.root)
+    if root is not None:
+        assert wait_dead([root], 20)
+        os.close(root)
+    early = home.run("show", "demo", "-o", "json").json()
+    assert early["state"] == "running", "how it ended, only its supervisor has heard"
+    # A dead warden may have left somebody behind, a dead init has not.
+    assert ("nothing is left of it" in early["detail"]) == (containment == "pid-namespace")
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=20)
+    report = home.run("show", "demo", "-o", "json").json()
+    assert (report["result"], report["reason"]) == ("limit", "time")
+    assert report["processes"]["at_least"]
+    assert report["processes"]["seen"] >= 1
+    assert "at least" in home.run("show", "demo").out
+
+
+@pytest.mark.parametrize("command", ["stop", "kill"])
+def test_who_looks_at_a_frozen_supervisors_run_sees_what_the_client_saw(
+    home: AgentctlHome, frozen: "subprocess.Popen[bytes]", command: str
+) -> None:
+    """Proven gone, it is finished for all who look and wait, on the word of who ended it."""
+    waiting = home.start("wait", "demo")
+    following = home.start("logs", "-f", "demo")
+    assert home.run(command, "demo").code == 0
+
+    out, _ = waiting.communicate(timeout=20)
+    assert (waiting.returncode, b"demo stopped by uid" in out) == (0, True), out
+    following.communicate(timeout=20)
+    assert home.run("wait", "demo", "--timeout", "20s").code == 0
+    early = home.run("show", "demo", "-o", "json").json()
+    assert (early["state"], early["result"], early["processes"]["survivors"]) == (
+        *("finished", "stopped", 0),
+    )
+    assert "told by the client that ended it" in early["detail"]
+    assert early["ended_at"] is not None
+    assert "demo" not in home.run("ps").out
+    assert "demo" in home.run("ps", "-a").out
+    # Which is not the last word, and so in no index.
+    assert FinishedIndex(home.root).read() == {}
+    assert home.run(command, "demo").out == "demo: already finished: stopped\n"
+
+    frozen.send_signal(signal.SIGCONT)
+    frozen.communicate(timeout=20)
+    late = home.run("show", "demo", "-o", "json").json()
+    assert "told by the client" not in late["detail"]
+    assert late["ladder"] == early["ladder"]
+
+
+def test_files_beside_a_log_end_no_run_that_lives(
+    home: AgentctlHome, runs: Foregrounds, frozen: "subprocess.Popen[bytes]"
+) -> None:
+    """A run at basic can write them: as long as its keepers live, it is not finished."""
+    run_id = home.run("show", "demo", "-o", "json").json()["id"]
+    directory = RunDirectory(home.root / "runs" / run_id)
+    directory.write_intent(_STOP)
+    directory.write_observed(Observed((), Processes(seen=1)))
+    assert home.run("show", "demo", "-o", "json").json()["state"] == "stopping"
+    assert home.run("wait", "demo", "--timeout", "100ms").code == 124
+    assert home.run("kill", "demo").code == 0
+    assert runs.left() == []
+    # A word that was left before and is wrong does not stand in the way of the proof.
+    assert home.run("show", "demo", "-o", "json").json()["state"] == "finished"
+
+
+def test_a_stop_that_leaves_survivors_is_not_the_end(home: AgentctlHome) -> None:
+    """What was seen then is replaced by whoever proves the end."""
+    with HeldRun(home, "demo") as run:
+        run.directory.write_intent(_STOP)
+        run.directory.write_observed(Observed((), Processes(seen=2, survivors=1)))
+        assert home.run("show", "demo", "-o", "json").json()["state"] == "stopping"
+        _leave(run.directory, Observed((), Processes(seen=2, killed=2)))
+        report = home.run("show", "demo", "-o", "json").json()
+        assert (report["state"], report["processes"]["killed"]) == ("finished", 2)
+
+
+# --- from another pid namespace ---------------------------------------------
+
+_ELSEWHERE = ("unshare", "-pfm", "--mount-proc", "--kill-child")
+
+
+@needs(Capability.ROOT)
+def test_a_live_run_is_stopped_by_its_supervisor_from_another_pid_namespace(
+    home: AgentctlHome, runs: Foregrounds
+) -> None:
+    """Its lock proves that it lives, its socket is in the shared directory."""
+    process = runs.up(SLEEPER, "--name", "demo")
+    shown = _elsewhere(home, "show", "demo", "-o", "json")
+    assert json.loads(shown.stdout)["state"] == "running"
+    done = _elsewhere(home, "stop", "demo", "--grace", "0")
+    assert (done.returncode, runs.left()) == (0, []), done
+    process.communicate(timeout=20)
+
+
+@needs(Capability.ROOT)
+def test_a_frozen_supervisors_run_is_not_called_gone_from_another_pid_namespace(
+    home: AgentctlHome, runs: Foregrounds, frozen: "subprocess.Popen[bytes]"
+) -> None:
+    """Nobody is killed by a number there; the stop is recorded and holds afterwards."""
+    done = _elsewhere(home, "kill", "demo")
+    assert done.returncode == 1
+    assert "demo: NOT proven gone" in done.stdout
+    assert "another pid namespace" in done.stdout
+    assert runs.left() != []
+    assert json.loads(_elsewhere(home, "show", "demo", "-o", "json").stdout)["state"] == "stopping"
+
+    assert home.run("kill", "demo").code == 0
+    assert runs.left() == []
+    shown = json.loads(_elsewhere(home, "show", "demo", "-o", "json").stdout)
+    assert (shown["state"], shown["result"]) == ("finished", "stopped")
+
+
+@needs(Capability.ROOT)
+def test_a_dead_supervisors_run_is_finished_where_it_can_be_seen_only(
+    home: AgentctlHome, runs: Foregrounds, marker: str
+) -> None:
+    """Elsewhere it is neither lost nor gone: that cannot be told, and nothing is written."""
+    process = runs.up(SLEEPER, "--name", "demo")
+    process.kill()
+    process.communicate()
+    assert wait_until_gone(marker, within_s=1.0) == []
+
+    shown = json.loads(_elsewhere(home, "show", "demo", "-o", "json").stdout)
+    assert (shown["state"], shown["result"]) == ("running", None)
+    assert "cannot be told from this pid namespace" in shown["detail"]
+    waited = _elsewhere(home, "wait", "demo")
+    assert waited.returncode == 125
+    assert "cannot be told" in waited.stderr
+    stopped = _elsewhere(home, "stop", "demo")
+    assert (stopped.returncode, "NOT proven gone" in stopped.stdout) == (1, True)
+
+    assert home.run("show", "demo", "-o", "json").json()["result"] == "lost"
+    assert json.loads(_elsewhere(home, "show", "demo", "-o", "json").stdout)["result"] == "lost"
+
+
+def _contained_of(home: Path) -> ContainedRecord:
+    (run,) = (home / "runs").iterdir()
+    found = [record.body for record in LogReader(run)]
+    (contained,) = [body for body in found if isinstance(body, ContainedRecord)]
+    return contained
+
+
+def _elsewhere(home: AgentctlHome, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*_ELSEWHERE, *home.argv(*arguments)],
+        env=home.environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip

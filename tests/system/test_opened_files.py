@@ -29,6 +29,11 @@ _READ: Final = {
     "pyproject.toml": "pyproject.toml",
     ".git/config": ".git/config",
     ".git/config.worktree": ".git/config.worktree",
+    ".git/modules/m/config": ".git/modules/*/config",
+    ".git/modules/m/config.worktree": ".git/modules/*/config",
+    ".git/worktrees/w/gitdir": ".git/worktrees/*/gitdir",
+    ".git/worktrees/w/config.worktree": ".git/worktrees/*/gitdir",
+    ".git": ".git",
     "shared.cfg": "include.path",
     "venv/pyvenv.cfg": "pyvenv.cfg",
     "venv/bin/tool": "#!",
@@ -80,10 +85,10 @@ def test_what_is_opened_in_a_workspace_is_a_closed_list(caller: Sandboxed, tmp_p
     assert seen.output.count("exit ok") == len(_COMMANDS) + 2, seen.output
     assert not (caller.directory / "executed").exists()
     assert not [path for path in seen.executed if _below(caller, path) is not None]
-    found = {name: opened for name, opened in _opened(caller, seen) if opened.reads}
-    files = {name for name, opened in found.items() if not opened.lists}
+    found = [(name, opened) for name, opened in _opened(caller, seen) if opened.reads]
+    files = {name for name, opened in found if not opened.lists}
     assert {_READ.get(name, f"{name} is in no row") for name in files} == _rows()
-    assert not {name: opened for name, opened in found.items() if not _cannot_wait(opened)}
+    assert not [(name, opened) for name, opened in found if not _cannot_wait(opened)]
 
 
 def _cannot_wait(opened: Opened) -> bool:
@@ -162,7 +167,10 @@ def _hostile(caller: Sandboxed) -> None:
     caller.make("workspace/.git/config.worktree", "[core]\n\thooksPath = .githooks\n")
     caller.make("workspace/.git/hooks/pre-commit", f"#!/bin/sh\ntouch {executed}\n", 0o755)
     caller.make("workspace/.git/modules/m/HEAD", "")
+    caller.make("workspace/.git/modules/m/config", "[core]\n\tworktree = ../../../m\n")
     caller.make("workspace/.git/worktrees/w/commondir", "")
+    caller.make("workspace/.git/worktrees/w/gitdir", "../../../w/.git\n")
+    caller.make("shared/.git", "gitdir: /no/such\n")
     caller.make("workspace/shared.cfg", "[core]\n\tfsmonitor = ./monitor\n")
     caller.make("workspace/monitor", f"#!/bin/sh\ntouch {executed}\n", 0o755)
     caller.make("workspace/venv/pyvenv.cfg", "home = /usr/bin\n")

@@ -1,12 +1,15 @@
 """The run's output arrives in order and whole, as if agentctl were not in between."""
 
+import fcntl
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentctl_supervisor.plumbing import OutputPipes
 from agentctl_testkit import AgentctlHome
 from agentctl_testkit_capabilities import Capability, needs
 
@@ -87,3 +90,15 @@ def test_a_file_loses_nothing_that_a_pipe_would(home: AgentctlHome, tmp_path: Pa
         assert _passed(home, "node", "-e", program, stdout=out, stderr=subprocess.DEVNULL) == 0
     assert (tmp_path / "out").stat().st_size == 900_000
     assert len(home.run("logs", "r").stdout) == 900_000
+
+
+def test_a_pipe_is_as_large_as_this_user_may_have_it() -> None:
+    """More is asked for than most may have: what is refused is halved until it is not."""
+    reading, writing = os.pipe()
+    size = fcntl.fcntl(reading, fcntl.F_GETPIPE_SZ)
+    OutputPipes().enlarge(reading)
+    assert fcntl.fcntl(reading, fcntl.F_GETPIPE_SZ) == size
+    OutputPipes(capacity=64 << 20).enlarge(reading)
+    assert fcntl.fcntl(reading, fcntl.F_GETPIPE_SZ) > size
+    os.close(reading)
+    os.close(writing)

@@ -119,19 +119,21 @@ def test_a_field_of_a_wrong_type_is_named(fields: dict[str, Any], told: str) -> 
     assert told in str(caught.value)
 
 
+@pytest.mark.parametrize("how", [(), ("-d",)], ids=["foreground", "detached"])
 def test_a_variable_that_names_an_unseen_file_is_told(
-    home: AgentctlHome, workspace: Path, tmp_path: Path
+    home: AgentctlHome, workspace: Path, tmp_path: Path, how: tuple[str, ...]
 ) -> None:
-    """By the run, by --explain and by show, which does not know the variable's value."""
+    """By the run at its start, by --explain and by show, which does not know its value."""
     unseen = tmp_path / "certificates.pem"
     unseen.write_text("x")
     seen = workspace / "seen"
     seen.write_text("x")
     words = ("--env", f"UNSEEN={unseen}", "--env", f"SEEN={seen}", "--env", "NOT_THERE=/no/such")
     done = home.run(
-        "run", "--sandbox", "strict", "--name", "r", *words, "--", "true", cwd=workspace
+        "run", *how, "--sandbox", "strict", "--name", "r", *words, "--", "true", cwd=workspace
     )
     assert done.code == 0
+    home.run("wait", "r")
     assert f"UNSEEN names {unseen}, which the run does not see" in done.err
     assert 'hint: --ro "$UNSEEN" shows it to the run' in done.err
     assert "SEEN names" not in done.err.replace("UNSEEN names", "")

@@ -247,3 +247,32 @@ def test_a_git_directory_by_rw_keeps_its_hooks_and_config(caller: Sandboxed) -> 
     assert done.err.count("Read-only file system") == 2
     assert not (git / "hooks/pre-commit").exists()
     assert shown(caller)["workspace"]["exposed"] == [f"{git}/commondir"]
+
+
+def test_settings_that_hold_further_down_are_told_at_once_and_at_the_next_run(
+    caller: Sandboxed,
+) -> None:
+    """A run can make agentctl forget the project's file in a directory below; not silently."""
+    caller.make("workspace/agentctl.toml", "time = '60s'\n")
+    caller.make("workspace/plain/file", "")
+    caller.shell(
+        "mkdir a b c d; echo 'time = \"59s\"' > a/agentctl.toml; echo '[tool.agentctl]' >"
+        " b/pyproject.toml; echo '[project]' > c/pyproject.toml; mkdir d/.git",
+        *("--name", "x"),
+        level="strict",
+    )
+    told = shown(caller)["workspace"]["exposed"]
+    assert told == ["a/agentctl.toml", "b/pyproject.toml"]
+
+    passed_over = "../agentctl.toml does not hold here"
+    for place, why in (
+        ("a", "./agentctl.toml is nearer"),
+        ("b", "./pyproject.toml is nearer"),
+        ("d", "a repository begins at this directory"),
+        ("c", ""),
+        ("plain", ""),
+    ):
+        done = caller.run("run", "--", "true", cwd=caller.workspace / place)
+        line = f"agentctl: {passed_over}: {why}" if why else ""
+        assert (done.code, done.err.strip()) == (0, line), place
+    assert caller.run("run", "-q", "--", "true", cwd=caller.workspace / "d").err == ""

@@ -2,7 +2,7 @@
 
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
-from agentctl_supervisor.cli import fresh_workspace, terminal
+from agentctl_supervisor.cli import fresh_workspace, terminal, unseen_variables
 from agentctl_supervisor.cli.wording import called, outcome
 from agentctl_supervisor.detachment import start_detached
 
@@ -18,6 +18,8 @@ def run(spec: RunSpec, *, quiet: bool, as_json: bool) -> int:
         return report.process_exit_code
     if not quiet:
         for line in fresh_workspace.lines_about(spec, report):
+            terminal.say(line)
+        for line in unseen_variables.lines_about(spec, report):
             terminal.say(line)
     if not as_json:
         terminal.out(report.id)

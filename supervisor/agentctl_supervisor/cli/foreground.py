@@ -22,13 +22,14 @@ from agentctl_supervisor.cli import (
     fresh_workspace,
     standard_io,
     terminal,
+    unseen_variables,
     waiting_calls,
     workspace_words,
 )
 from agentctl_supervisor.cli.live_view import LiveView
 from agentctl_supervisor.cli.narration import Narrator
 from agentctl_supervisor.cli.stop_signals import STOP_SIGNALS, release
-from agentctl_supervisor.cli.wording import called, cut_short, summary
+from agentctl_supervisor.cli.wording import called, summary
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.json_text import json_line, json_page
 from agentctl_supervisor.readiness import check_epoll
@@ -95,7 +96,7 @@ async def _supervise(
                 with output.until_abandoned():
                     for line in fresh_workspace.lines_about(spec, live.brief_report):
                         await output.say(line)
-                    for line in _lines_about_unseen(spec, live.report):
+                    for line in unseen_variables.lines_about(spec, live.brief_report):
                         await output.say(line)
             if live.stdin is not None:
                 nursery.start_soon(standard_io.pump_input, live.stdin)
@@ -265,13 +266,6 @@ def _last_words(report: Report, *, at_terminal: bool) -> Iterator[str]:
     else:
         yield f"{label} {words}"
         yield f"  {show}"
-
-
-def _lines_about_unseen(spec: RunSpec, report: Report) -> Iterator[str]:
-    for name in report.unseen_variables:
-        value = cut_short((spec.env or {}).get(name, ""), _SHOWN_ARGUMENTS)
-        yield terminal.plain(f"agentctl: {name} names {value}, which the run does not see")
-        yield terminal.labelled("hint", f'--ro "${name}" shows it to the run')
 
 
 def _terminal() -> str:

@@ -11,6 +11,7 @@ from agentctl_protocol.shell_words import shell_word, shell_words
 from agentctl_protocol.spec import MAX_INPUT_BYTES, RunSpec
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.cli import stop_signals
+from agentctl_supervisor.cli.terminal import plain, say
 from agentctl_supervisor.config.profiles import Settings, settings_of
 from agentctl_supervisor.config.settings import KEYS, budgets
 from agentctl_supervisor.errors import UsageError
@@ -64,6 +65,8 @@ def spec_from(options: argparse.Namespace) -> RunSpec:
     cwd = _working_directory()
     flags = {key: getattr(options, key.replace("-", "_"), None) for key in KEYS}
     settings = settings_of(flags, options.profile, cwd, os.environ)
+    if settings.passed_over and not options.quiet:
+        say(f"agentctl: {plain(settings.passed_over)}")
     return RunSpec(
         argv=argv,
         target=target,

@@ -21,8 +21,8 @@ from agentctl_supervisor.plumbing import OutputPipes
 from agentctl_supervisor.worker_threads import run_sync
 
 _READ_BYTES: Final = 1 << 16
-_FILE_CAPACITY: Final = 1 << 20
-"""fs.pipe-max-size as the kernel sets it: more is root's to have."""
+_FILE_CAPACITY: Final = 16 << 20
+"""As much as is read of a pipe once its run is over; 1 MiB of it is what most users may have."""
 
 
 class Output:

@@ -187,6 +187,8 @@ def sentence(result: StopOutcome) -> str:
     name = called(report)
     if result.already:
         return f"{name}: already finished: {outcome(report)}"
+    if not result.gone and not report.processes.survivors:
+        return f"{name}: NOT proven gone: {plain(report.detail)}"
     if not result.gone:
         left = ", ".join(f"{one.pid} {plain(one.command)}" for one in report.survivor_list[:8])
         return f"{name}: NOT gone, {gone(report.processes)}; left: {left or 'unknown'}"

@@ -74,7 +74,7 @@ def gone(processes: Processes) -> str:
     dead = processes.seen - processes.survivors
     if processes.at_least:
         left = f", {processes.survivors} left" if processes.survivors else ", none left"
-        return f"at least {dead} processes gone{left}"
+        return f"at least {dead} {'process' if dead == 1 else 'processes'} gone{left}"
     if processes.seen == 0:
         return "no process left" if not processes.survivors else f"{processes.survivors} left"
     noun = "process" if processes.seen == 1 else "processes"

@@ -5,6 +5,7 @@ repository: it is bounded, and nothing in it can hold us up.  What it may say is
 `trust`'s business.
 """
 
+import contextlib
 import os
 import re
 import stat
@@ -81,6 +82,35 @@ def find_project(cwd: str, environ: Mapping[str, str]) -> ConfigFile | None:
     return None
 
 
+def passed_over(cwd: str, environ: Mapping[str, str], found: ConfigFile | None) -> str:
+    """Why a file further up does not hold in *cwd*, where *found* is what does, for people.
+
+    Nothing where there is none.  A run may have made what comes before it: a repository, or a
+    file of settings, in a directory of its workspace.
+    """
+    ended_by = ""
+    with contextlib.suppress(UsageError):
+        for directory in _upwards(cwd, home_directory(environ)):
+            if ended_by and (above := _settings_in(directory)):
+                return f"{os.path.relpath(above, cwd)} does not hold here: {ended_by}"
+            if not ended_by and found is not None and found.directory == directory:
+                ended_by = f"{found.shown} is nearer"
+            elif not ended_by and _is_root(directory):
+                root = os.path.relpath(directory, cwd)
+                ended_by = f"a repository begins at {'this directory' if root == '.' else root}"
+    return ""
+
+
+def _settings_in(directory: str) -> str:
+    """The file in *directory* that would hold in it, or nothing."""
+    if os.path.lexists(own := os.path.join(directory, NAME)):
+        return own
+    with contextlib.suppress(UsageError):
+        if (file := _pyproject(directory, PYPROJECT)) is not None:
+            return file.path
+    return ""
+
+
 def find_user(environ: Mapping[str, str]) -> ConfigFile | None:
     """The user's own file, or None.
 
@@ -148,6 +178,18 @@ def project_directories(cwd: str, home: str | None) -> Iterator[str]:
     Raises:
         UsageError: one of them cannot be looked at.
     """
+    for directory in _upwards(cwd, home):
+        yield directory
+        if _is_root(directory):
+            return
+
+
+def _is_root(directory: str) -> bool:
+    return os.path.lexists(os.path.join(directory, ".git"))
+
+
+def _upwards(cwd: str, home: str | None) -> Iterator[str]:
+    """As `project_directories`, beyond the root of the working tree."""
     directory = cwd
     owners = _owners()
     while True:
@@ -166,7 +208,7 @@ def project_directories(cwd: str, home: str | None) -> Iterator[str]:
                 return
         yield directory
         above = os.path.dirname(directory)
-        if directory in (home, above) or os.path.lexists(os.path.join(directory, ".git")):
+        if directory in (home, above):
             return
         directory = above
 

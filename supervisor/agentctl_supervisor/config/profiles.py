@@ -29,10 +29,14 @@ NO_FILES: Final = "none"
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What somebody has set, by key, and where it came from; what nobody has is left out."""
+    """What somebody has set, by key, and where it came from; what nobody has is left out.
+
+    ``passed_over``: see `files.passed_over`.
+    """
 
     values: dict[str, Any]
     origins: dict[str, str]
+    passed_over: str = ""
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of *key*."""
@@ -77,8 +81,9 @@ def settings_of(
     if profile == NO_FILES:
         return _merged(spoken)
     project, user = files.find_project(cwd, environ), files.find_user(environ)
-    if project is None and user is None and profile is None:
-        return _merged(spoken)  # as nearly always
+    passed_over = files.passed_over(cwd, environ, project)
+    if project is None and user is None and profile is None:  # as nearly always
+        return msgspec.structs.replace(_merged(spoken), passed_over=passed_over)
     home = files.home_directory(environ)
     ours = _profiles(user, home, project=False)
     theirs = _profiles(project, home, project=True)
@@ -92,7 +97,8 @@ def settings_of(
     layers = [*spoken, *picked, theirs.top, ours.top]
     if project is not None and not _is_trusted(project, ours):
         _refuse_too_much(project, layers, cwd, environ)
-    return _with_meaning(_merged(layers), spoken)
+    settings = _with_meaning(_merged(layers), spoken)
+    return msgspec.structs.replace(settings, passed_over=passed_over)
 
 
 def _flags(flags: Mapping[str, Any], cwd: str) -> Layer:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from agentctl_protocol.os_names import to_native
-from agentctl_protocol.records import ContainedRecord
+from agentctl_protocol.records import ContainedRecord, Created
 from agentctl_protocol.spawning import RUN_ID_VARIABLE, ProcessIdentity
 from agentctl_protocol.vocabulary import Containment
 
@@ -49,6 +49,28 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
         return ""
+
+
+def pid_namespace() -> int:
+    """The inode of our pid namespace; 0 where /proc does not say, or is that of another one."""
+    try:
+        # A /proc that was mounted in another namespace has its numbers (pid_namespaces(7)).
+        if int(os.readlink("/proc/self")) != os.getpid():
+            return 0
+        return os.stat("/proc/self/ns/pid").st_ino
+    except (OSError, ValueError):
+        return 0
+
+
+def is_out_of_sight(created: Created) -> bool:
+    """Whether the pids of the run of *created* are those of a pid namespace that is not ours.
+
+    Then /proc proves neither its life nor its death, and its pids may name others here.
+    Nothing of a run is left after a restart, wherever it was.
+    """
+    if created.pid_namespace == 0 or created.boot_id != boot_id():
+        return False
+    return created.pid_namespace != pid_namespace()
 
 
 def identity_of(pid: int) -> ProcessIdentity | None:

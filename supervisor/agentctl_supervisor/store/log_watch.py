@@ -17,24 +17,25 @@ _IN_MOVED_TO: Final = 0x80
 
 
 class LogWatch:
-    """An inotify watch of the directory *path*: readable as soon as a log in it has grown.
+    """An inotify watch of directories: readable as soon as a log in one of them has grown.
 
-    A context manager.
+    With *new_files* only as soon as there is a new file.  A context manager.
 
     Raises:
         OSError: there is none to be had; their number is limited for each user.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, *paths: str | os.PathLike[str], new_files: bool = False) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._fd: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        changes = _IN_MODIFY | _IN_CREATE | _IN_MOVED_TO
-        if libc.inotify_add_watch(self._fd, os.fsencode(path), changes) < 0:
-            error = ctypes.get_errno()
-            self.close()
-            raise OSError(error, os.strerror(error))
+        changes = _IN_CREATE | _IN_MOVED_TO | (0 if new_files else _IN_MODIFY)
+        for path in paths:
+            if libc.inotify_add_watch(self._fd, os.fsencode(path), changes) < 0:
+                error = ctypes.get_errno()
+                self.close()
+                raise OSError(error, os.strerror(error))
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,7 @@ from agentctl_protocol.records import End, Lost, Observed, Record, Stop, Supervi
 from agentctl_protocol.report import Processes, Report
 from agentctl_protocol.spawning import Exited
 from agentctl_protocol.vocabulary import By, Sandbox
-from agentctl_supervisor.ending import exit_record
+from agentctl_supervisor.ending import exit_record, processes_at_end
 from agentctl_supervisor.errors import DamagedRunError, LogFullError, StateDirectoryError
 from agentctl_supervisor.processes import oom_kills, process_tree
 from agentctl_supervisor.store.estimates import estimate
@@ -28,6 +28,11 @@ from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.record_room import fitted
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.store.seen_by_others import (
+    is_seen_to_be_gone,
+    with_intent,
+    with_observed,
+)
 from agentctl_supervisor.store.socket_files import remove_if_dead
 
 _T = TypeVar("_T")
@@ -50,10 +55,28 @@ def current(directory: RunDirectory) -> Report:
         known = _read(directory)
         if not _is_supervisor_dead(known.fold):
             # It may have finished since we looked for the report.
-            return directory.read_report() or known.report()
+            return directory.read_report() or _with_word_of_others(directory, known)
     return recover(directory)
 
 
+def _with_word_of_others(directory: RunDirectory, known: "_Known") -> Report:
+    intent = _if_readable(directory.read_intent)
+    observed = _if_readable(directory.read_observed)
+    report = known.report()
+    if observed is not None:
+        return with_observed(known.fold, report, intent, observed)
+    report = with_intent(report, intent)
+    if is_seen_to_be_gone(known.fold):
+        # Frozen while its keepers ended the run; or about to write down how it ended.
+        return msgspec.structs.replace(report, detail=NOT_TOLD_YET)
+    return report
+
+
+OUT_OF_SIGHT: Final = (
+    "its supervisor is gone; whether anything of it is left cannot be told from this pid namespace"
+    " (if its container is gone, nothing is)"
+)
+NOT_TOLD_YET: Final = "nothing is left of it; its supervisor has not written down yet how it ended"
 AFTER_ITS_SUPERVISOR: Final = "written after the end of its supervisor"
 
 
@@ -63,7 +86,8 @@ def recover(directory: RunDirectory, detail: str = AFTER_ITS_SUPERVISOR) -> Repo
     *detail*: why it is not the holder who ends the log.
 
     What is left of the run's processes is killed.  If somebody else is at it, this waits for
-    them; if the disk takes nothing, the report is right all the same.
+    them; if the disk takes nothing, the report is right all the same.  A run of another pid
+    namespace is not finished: from here nobody can see, or end, what may be left of it.
 
     Raises:
         DamagedRunError: a file of the run cannot be read.
@@ -75,11 +99,11 @@ def recover(directory: RunDirectory, detail: str = AFTER_ITS_SUPERVISOR) -> Repo
         report = directory.read_report()
         if report is None:
             report = _finish(directory, detail)
-            _settle_files(directory, report)
-            try:
-                directory.write_report(report)
-            except StateDirectoryError:
-                pass  # whoever looks next will try again
+            if report.finished:
+                _settle_files(directory, report)
+                # If not, whoever looks next will try again.
+                with contextlib.suppress(StateDirectoryError):
+                    directory.write_report(report)
         return report
     finally:
         directory.unlock()
@@ -131,7 +155,7 @@ def _read(directory: RunDirectory) -> _Known:
 def _is_supervisor_dead(fold: Fold) -> bool:
     """Whether the lock is not held by the run's supervisor, but by somebody who recovers it."""
     created = fold.created
-    if created is None:
+    if created is None or process_tree.is_out_of_sight(created):
         return False
     if created.boot_id != process_tree.boot_id():
         return True
@@ -146,6 +170,9 @@ def _finish(directory: RunDirectory, detail: str) -> Report:
             remove_if_dead(to_bytes(fold.created.socket))
     if fold.ended:
         return known.report()
+    if fold.created is not None and process_tree.is_out_of_sight(fold.created):
+        report = with_intent(known.report(), _if_readable(directory.read_intent))
+        return msgspec.structs.replace(report, detail=OUT_OF_SIGHT)
     damaged = reader.damaged
     intent = _read_intent(directory, damaged)
     # Before the run's control group is removed.
@@ -193,21 +220,19 @@ def missing_records(
         missing.append(Lost(detail=_what_is_known(fold, leftovers, out_of_memory)))
     if exited is not None and fold.exit is None:
         missing.append(exit_record(exited, out_of_memory))
-    seen, killed = max(fold.processes_seen, leftovers.seen), leftovers.killed
-    at_least = not fold.is_all_seen
+    counted = Processes(
+        max(fold.processes_seen, leftovers.seen),
+        leftovers.killed,
+        len(leftovers.survivors),
+        at_least=not fold.is_all_seen,
+    )
     if observed is not None:
         missing.extend(observed.steps)
-        seen = max(seen, observed.processes.seen)
-        killed = max(killed, observed.processes.killed)
-        at_least = at_least or observed.processes.at_least
+    if exited is None and fold.exit is not None:
+        exited = Exited(left=fold.exit.left, orphaned=fold.exit.orphaned)
     missing.append(
         End(
-            processes=Processes(
-                seen=seen,
-                killed=killed,
-                survivors=len(leftovers.survivors),
-                at_least=at_least,
-            ),
+            processes=processes_at_end(exited, counted, observed, started=fold.started),
             survivors=leftovers.survivors,
             torn_bytes=torn_bytes,
             detail=detail,

@@ -102,6 +102,7 @@ class Walk:
     ``changed``: what changed, directories with a slash at the end; ``left_out``: how many more
     there were.  ``nested``: paths further down whose last components are one of *obeyed*, and
     that changed, or something beneath them did; ``nested_left_out``: how many more there were.
+    *counts* says of such a name, in the directory of a descriptor, whether it is obeyed there.
     ``notes``: why not all was looked at.
     """
 
@@ -111,6 +112,7 @@ class Walk:
         bounds: Bounds = DEFAULT,
         obeyed: Collection[bytes] = (),
         on_entry: OnEntry | None = None,
+        counts: Callable[[int, bytes], bool] = lambda _directory, _name: True,
     ) -> None:
         self.changed: Final[list[bytes]] = []
         self.left_out = 0
@@ -122,6 +124,7 @@ class Walk:
         self._bounds = bounds
         self._obeyed = frozenset(obeyed)
         self._on_entry = on_entry
+        self._counts = counts
         self._pending: deque[_Pending] = deque()
         self._pending_late: deque[_Pending] = deque()
         self._entries_left = bounds.entries
@@ -208,6 +211,8 @@ class Walk:
                     named = directory.named or self._name_of(path, directory, is_directory)
                     if named is None and is_repository and path[len(prefix) :] in _OF_A_REPOSITORY:
                         named = path
+                    if named is path and not self._counts(fd, path[len(prefix) :]):
+                        named = None
                     if has_changed:
                         self._add(path, found.st_mode, named)
                     if is_directory:

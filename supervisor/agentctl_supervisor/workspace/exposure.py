@@ -53,7 +53,8 @@ def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
         UnreadableError: what they are cannot be known.
     """
     names = tuple(protected.names_in(os.fsdecode(path), unprotect))
-    anywhere = frozenset(map(os.fsencode, ANYWHERE.intersection(protected.names(unprotect))))
+    further_down = ANYWHERE | {protected.CONFIGURATION}
+    anywhere = frozenset(map(os.fsencode, further_down.intersection(protected.names(unprotect))))
     there: set[bytes] = set()
     linked: dict[bytes, bytes] = {}
     led: dict[bytes, bytes] = {}
@@ -112,6 +113,11 @@ def exposed(root: int, since: int, names: Names, nested: Iterable[bytes] = ()) -
     own |= {name for name in names.protected if _is_exchanged(root, name, since, names.inodes)}
     further = [name for name in nested if not _is_within(name, names.obeyed)]
     return [*sorted(own), *sorted(set(further) - own)]
+
+
+def counts(directory: int, name: bytes) -> bool:
+    """Whether *name*, which is obeyed anywhere, is obeyed in *directory* with what is in it."""
+    return name != os.fsencode(protected.CONFIGURATION) or _has_settings(directory)
 
 
 def _is_within(path: bytes, names: Collection[bytes]) -> bool:

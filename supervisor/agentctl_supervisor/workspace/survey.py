@@ -20,7 +20,7 @@ from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.workspace.beneath import HANDLE, open_beneath, open_root
 from agentctl_supervisor.workspace.changes import DEFAULT, Bounds, Walk
 from agentctl_supervisor.workspace.clock import Beginning, beginning, is_since, since_ns
-from agentctl_supervisor.workspace.exposure import Names, exposed, names_now
+from agentctl_supervisor.workspace.exposure import Names, counts, exposed, names_now
 from agentctl_supervisor.workspace.handing_over import BOUNDS as GIVE_BOUNDS
 from agentctl_supervisor.workspace.handing_over import giving
 from agentctl_supervisor.workspace.roots import roots_of
@@ -125,6 +125,7 @@ class _Found:
                 self._left_of(bounds),
                 names.anywhere,
                 bits.on_entry,
+                counts,
             )
             walk.run(root)
             prefix = b"" if is_workspace else path + b"/"
