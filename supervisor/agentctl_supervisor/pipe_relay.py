@@ -92,13 +92,13 @@ class PipeRelay:
             for fd, _ in self._poll.poll():
                 if fd == self._finishing:
                     self._poll.unregister(fd)
-                    for way in set(self._ways.values()):
-                        way.finish()
+                    for one in set(self._ways.values()):
+                        one.finish()
                 elif way := self._ways.get(fd):
                     way.carry(fd)
                 # A closed number may soon be another descriptor's.
-                if any(way.closed for way in self._ways.values()):
-                    self._ways = {fd: way for fd, way in self._ways.items() if not way.closed}
+                if any(one.closed for one in self._ways.values()):
+                    self._ways = {end: one for end, one in self._ways.items() if not one.closed}
         self.close()
 
 

@@ -1,9 +1,9 @@
 """Writes from memory that comes slowly, or reads into it: the kernel holds the pipe's lock while
 it waits for the page.
 
-VARIANT: ``stdout``, ``stderr``, ``channel`` (writes from a file in memory into which holes of
-512 MiB are punched), ``protect`` (stdout, from memory whose protection is changed again and
-again), ``answers`` and ``stdin`` (reads what it is sent).
+VARIANT: ``stdout``, ``stderr``, ``channel`` (writes from a file in memory whose pages are taken
+away all the time), ``protect`` (stdout, from memory whose protection changes all the time),
+``answers`` and ``stdin`` (reads what it is sent).
 """
 
 import ctypes
@@ -72,7 +72,7 @@ def with_changing_protection() -> int:
 
 
 def mapped(size: int, flags: int, file: int) -> int:
-    return LIBC.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, 0)
+    return int(LIBC.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, 0))
 
 
 AREA = with_changing_protection() if VARIANT == "protect" else with_holes()
