@@ -2,7 +2,7 @@
 
 A pipe has one lock, and whoever reads or writes it copies to or from his memory under that lock.
 Where that memory comes slowly, the other end waits in read(2), write(2) and close(2), non-blocking
-or not, and nothing interrupts it (fs/pipe.c, up to Linux 7.0).  Besides, each of these calls wakes
+or not, and nothing interrupts it (fs/pipe.c; seen on Linux 6.18).  Besides, each of these calls wakes
 all who wait for the pipe, and a run can wait for it a million times (epoll).  The event loop, and
 all other runs with it, would be held up.  So only a thread of the run's own touches the run's
 pipes.  The event loop has a socket for each, and the thread has the socket's other end.
@@ -90,15 +90,16 @@ class PipeRelay:
     def _carry(self) -> None:
         while self._ways:
             for fd, _ in self._poll.poll():
-                if fd == self._finishing:
-                    self._poll.unregister(fd)
-                    for one in set(self._ways.values()):
-                        one.finish()
-                elif way := self._ways.get(fd):
+                if way := self._ways.get(fd):
                     way.carry(fd)
+                    if not way.closed:
+                        continue
+                elif fd == self._finishing:
+                    self._poll.unregister(fd)
+                    for way in set(self._ways.values()):
+                        way.finish()
                 # A closed number may soon be another descriptor's.
-                if any(one.closed for one in self._ways.values()):
-                    self._ways = {end: one for end, one in self._ways.items() if not one.closed}
+                self._ways = {end: way for end, way in self._ways.items() if not way.closed}
         self.close()
 
 

@@ -72,7 +72,9 @@ async def test_a_lock_that_is_held_holds_up_nobody_else(
             await trio.to_thread.run_sync(held.read_bytes, abandon_on_cancel=True)
 
             assert await bystander(supervisor, marker) < WITHIN_S
+            assert not run.finished, "nothing went on before the lock was let go"
 
+            # Closing takes the lock, too.
             watch = Stopwatch()
             run.close_output("stdout")
             report = await run.kill()
