@@ -2,9 +2,9 @@
 
 A pipe has one lock, and whoever reads or writes it copies to or from his memory under that lock.
 Where that memory comes slowly, the other end waits in read(2), write(2) and close(2), non-blocking
-or not, and nothing interrupts it (fs/pipe.c; seen on Linux 6.18).  Besides, each of these calls wakes
-all who wait for the pipe, and a run can wait for it a million times (epoll).  The event loop, and
-all other runs with it, would be held up.  So only a thread of the run's own touches the run's
+or not, and nothing interrupts it (fs/pipe.c; seen on Linux 6.18).  Besides, each of these calls
+wakes all who wait for the pipe, and a run can wait for it a million times (epoll).  The event loop,
+and all other runs with it, would be held up.  So only a thread of the run's own touches the run's
 pipes.  The event loop has a socket for each, and the thread has the socket's other end.
 """
 

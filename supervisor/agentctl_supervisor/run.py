@@ -322,9 +322,9 @@ class Run:
         sweep: Callable[[SpawnerProcess], Awaitable[None]],
     ) -> None:
         await self._live_until_empty(launch)
-        self._relay.finish()
         if self._last_word is None and self.keepers.may_leave_orphans and self._spawner is not None:
             await sweep(self._spawner)
+        self._relay.finish()
         end = await write_how_it_ended(
             self._log,
             self._climb,
