@@ -10,13 +10,16 @@ pipes.  The event loop has a socket for each, and the thread has the socket's ot
 
 import contextlib
 import os
+import queue
 import select
 import socket
 import threading
 import weakref
+from collections.abc import Callable, Iterator
 from typing import Final
 
 _AT_ONCE: Final = 1 << 17
+_KEPT: Final = 4
 _SPLICE_F_NONBLOCK: Final = 2  # <linux/splice.h>
 
 
@@ -55,7 +58,7 @@ class PipeRelay:
         Raises:
             RuntimeError: no thread can be started.
         """
-        threading.Thread(target=self._carry, name="agentctl pipes", daemon=True).start()
+        _threads.do(self._carry)
         _relays.add(self)
 
     def finish(self) -> None:
@@ -183,6 +186,63 @@ def _socket_for(pipe: int) -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
+class _Threads:
+    """Threads, one a relay; some are there before, for when a run has left none to be had.
+
+    ``users``: how many rely on these.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._idle = self._users = 0
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep some until the block ends.
+
+        Raises:
+            RuntimeError: they cannot be started.
+        """
+        with self._lock:
+            while self._idle < _KEPT:
+                self._start()
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                while not self._users and self._idle:
+                    self._idle -= 1
+                    self._calls.put(None)
+
+    def do(self, call: Callable[[], None]) -> None:
+        """Have a thread make *call*; raises RuntimeError if there is none."""
+        with self._lock:
+            try:
+                self._start()
+            except RuntimeError:
+                if not self._idle:
+                    raise
+            self._idle -= 1
+            self._calls.put(call)
+
+    def _start(self) -> None:
+        threading.Thread(target=self._serve, name="agentctl pipes", daemon=True).start()
+        self._idle += 1
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            with self._lock:
+                if not self._users or self._idle >= _KEPT:
+                    return
+                self._idle += 1
+
+
+_threads: Final = _Threads()
+threads_kept: Final = _threads.kept
 _relays: Final = weakref.WeakSet[PipeRelay]()
 
 
