@@ -1,4 +1,4 @@
-"""The supervisor's end of a run's channel: two pipes, a `Channel`, and nobody waiting.
+"""The supervisor's end of a run's channel: two descriptors, a `Channel`, and nobody waiting.
 
 Whatever the agent does with its end, three things hold: a cancel is never
 stuck behind something else that we wait to send; an agent that does not read
@@ -43,7 +43,6 @@ class ChannelPump:
     """
 
     def __init__(self, ends: ChannelEnds, heard: Heard, illegal: Callable[[str], None]) -> None:
-        # Of our ends alone: the agent's are open file descriptions of their own.
         for fd in ends:
             os.set_blocking(fd, False)
         self._reads, self._writes = ends
@@ -176,8 +175,8 @@ class ChannelPump:
     async def drain(self) -> int:
         """Hear what the agent left behind.  To be called when it is dead, and `run` is over.
 
-        It ends with EAGAIN when a process outside the run holds the other end,
-        with EOF otherwise, and after 64 MB or ten seconds in any case.
+        To the end, which `PipeRelay.finish` brings even when a process outside the run holds the
+        pipe; and no longer than 64 MB or ten seconds.
 
         Returns:
             how many bytes were there and left unheard.
@@ -187,9 +186,12 @@ class ChannelPump:
         budget = _DRAIN_BYTES
         with trio.move_on_after(_DRAIN_S):
             await self._hear_all()
-            while self._open and budget > 0 and self._read_once():
-                await self._hear_all()
-                budget -= _READ_BYTES
+            while self._open and budget > 0:
+                if self._read_once():
+                    await self._hear_all()
+                    budget -= _READ_BYTES
+                elif self._open:
+                    await readiness.wait_readable(self._reads)
         return self._unread()
 
     def _unread(self) -> int:

@@ -1,4 +1,4 @@
-"""A run's stdout or stderr: bytes from a pipe, into the log, then to whoever listens.
+"""A run's stdout or stderr: bytes from its pipe, into the log, then to whoever listens.
 
 The log comes first and never waits for a listener once the run is over: a
 terminal held by Ctrl-S must not hold up a stop.
@@ -18,6 +18,7 @@ from agentctl_supervisor.turns import turns
 _READ_BYTES: Final = 1 << 16
 _WAITING_BYTES: Final = 1 << 20
 _DRAIN_BYTES: Final = 16 << 20
+_DRAIN_S: Final = 10.0
 
 StreamName = Literal["stdout", "stderr"]
 OnOutput = Callable[[StreamName, bytes], Awaitable[None]]
@@ -69,19 +70,18 @@ class OutputPump:
                 await self._changed.wait()
 
     async def drain(self) -> None:
-        """Read what is left, without waiting for anybody who still holds the pipe, and close.
+        """Read what is left, to the end that `PipeRelay.finish` brings, and close.
 
         To be called when the run's processes are gone and `read` was cancelled.
         """
-        common = turns()
-        turn, left = common.now(), _DRAIN_BYTES // _READ_BYTES
-        while True:
-            with turn:
-                while left and turn.goes_on():
-                    left = left - 1 if self._read_once() else 0
-            if not left:
-                break
-            turn = await common.next()
+        left = _DRAIN_BYTES // _READ_BYTES
+        with trio.move_on_after(_DRAIN_S):
+            while self._fd >= 0 and left:
+                with await turns().next() as turn:
+                    while left and turn.goes_on() and self._read_once():
+                        left -= 1
+                if self._fd >= 0 and left:
+                    await readiness.wait_readable(self._fd)
         self.close()
         self._draining = True
         self._change()

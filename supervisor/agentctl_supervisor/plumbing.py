@@ -6,6 +6,7 @@ embedding program closes them too: it may come between the two.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import socket
@@ -17,13 +18,14 @@ from typing import Final, NamedTuple
 
 from agentctl_supervisor.byte_streams import PipeWriter
 from agentctl_supervisor.output_pump import StreamName
+from agentctl_supervisor.pipe_relay import PipeRelay
 
 
 class ChannelEnds(NamedTuple):
-    """Our ends of a run's channel: the pipe that the agent writes, and the one that it reads.
+    """The event loop's ends of a run's channel: what the agent says, and what it is told.
 
-    Pipes and no socket: what a run attaches to a message on a socket is closed where we
-    receive it, and a last close can take seconds.
+    The agent's ends are pipes and no sockets: what a run attaches to a message on a socket is
+    closed where we receive it, and a last close can take seconds.
     """
 
     reads: int
@@ -32,7 +34,10 @@ class ChannelEnds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plumbing:
-    """Our ends of a run's descriptors; whoever takes one closes it."""
+    """Our ends of a run's descriptors; whoever takes one closes it.
+
+    Those for a run's pipes are sockets, and ``relay`` has the pipes.
+    """
 
     status: socket.socket
     begin: int
@@ -40,6 +45,7 @@ class Plumbing:
     stdin: int | None
     stdout: int
     stderr: int | None
+    relay: PipeRelay
 
     def outputs(self) -> list[tuple[StreamName, int]]:
         """The pipes of the run's output; one is called stdout, and holds both."""
@@ -144,7 +150,7 @@ def lay(stdin: bool, pipes: OutputPipes = TWO_PIPES) -> tuple[Plumbing, TheirEnd
     *pipes*: those for its output.
 
     Raises:
-        OSError: out of descriptors (EMFILE, ENFILE); none is left open.
+        OSError: out of descriptors (EMFILE, ENFILE) or threads (EAGAIN); none is left open.
     """
     with contextlib.ExitStack() as undo:
 
@@ -157,32 +163,41 @@ def lay(stdin: bool, pipes: OutputPipes = TWO_PIPES) -> tuple[Plumbing, TheirEnd
         close_on_failure(status_fd := their_status.detach())
         their_begin, begin = os.pipe()
         close_on_failure(their_begin, begin)
+        relay = PipeRelay()
+        undo.callback(relay.close)
         agent_reads, writes = os.pipe()
-        close_on_failure(agent_reads, writes)
+        close_on_failure(agent_reads, to_agent := relay.write_to(writes))
         reads, agent_writes = os.pipe()
-        close_on_failure(reads, agent_writes)
+        close_on_failure(agent_writes, from_agent := relay.read_from(reads))
         if stdin:
             their_stdin, our_stdin = os.pipe()
-            close_on_failure(their_stdin, our_stdin)
+            close_on_failure(their_stdin, to_stdin := relay.write_to(our_stdin))
         else:
-            their_stdin, our_stdin = os.open(os.devnull, os.O_RDONLY), None
+            their_stdin, to_stdin = os.open(os.devnull, os.O_RDONLY), None
             close_on_failure(their_stdin)
         stdout, their_stdout = os.pipe()
-        close_on_failure(stdout, their_stdout)
         pipes.enlarge(stdout)
+        close_on_failure(their_stdout, from_stdout := relay.read_from(stdout))
         if pipes.one:
-            stderr, their_stderr = None, os.dup(their_stdout)
+            from_stderr, their_stderr = None, os.dup(their_stdout)
             close_on_failure(their_stderr)
         else:
             stderr, their_stderr = os.pipe()
-            close_on_failure(stderr, their_stderr)
             pipes.enlarge(stderr)
+            close_on_failure(their_stderr, from_stderr := relay.read_from(stderr))
+        try:
+            relay.start()
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
         undo.pop_all()
-    channel = ChannelEnds(reads, writes)
+    channel = ChannelEnds(from_agent, to_agent)
     theirs = TheirEnds(
         (
             *(status_fd, their_begin, agent_reads, agent_writes),
             *(their_stdin, their_stdout, their_stderr),
         )
     )
-    return Plumbing(status, begin, channel, our_stdin, stdout, stderr), theirs
+    return (
+        Plumbing(status, begin, channel, to_stdin, from_stdout, from_stderr, relay),
+        theirs,
+    )

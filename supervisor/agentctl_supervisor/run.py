@@ -81,6 +81,7 @@ class Run:
         self.stdin: Final = None if plumbing.stdin is None else standard_input(plumbing.stdin)
         self._directory = directory
         self.keepers: Final = keepers
+        self._relay = plumbing.relay
         self._spawner: SpawnerProcess | None = None
         self._callers_error: Exception | None = None
         self._delivery = trio.CancelScope()
@@ -323,6 +324,7 @@ class Run:
         await self._live_until_empty(launch)
         if self._last_word is None and self.keepers.may_leave_orphans and self._spawner is not None:
             await sweep(self._spawner)
+        self._relay.finish()
         end = await write_how_it_ended(
             self._log,
             self._climb,
@@ -347,6 +349,7 @@ class Run:
 
     async def _end_after(self, error: Exception) -> Report:
         """End the run by *error*; if its end is written already, only keep the error."""
+        self._relay.finish()
         self._tree_ended.set()
         report = self._report
         if report is not None:

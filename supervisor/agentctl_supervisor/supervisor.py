@@ -35,6 +35,7 @@ from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.launch import check_start, launch_of, policy_of, settled, start_of
 from agentctl_supervisor.listing import current_report
 from agentctl_supervisor.output_pump import OnOutput
+from agentctl_supervisor.pipe_relay import threads_kept
 from agentctl_supervisor.plumbing import TWO_PIPES, OutputPipes, TheirEnds, lay
 from agentctl_supervisor.policy import private_directories
 from agentctl_supervisor.policy.import_path import ImportPath
@@ -403,6 +404,7 @@ async def _for_life() -> AsyncIterator[None]:
         stack.enter_context(broken_pipe.as_an_error())
         try:
             stack.enter_context(poll_thread())
+            stack.enter_context(threads_kept())
             stack.enter_context(
                 worker_threads(records=_RECORD_THREADS, workspaces=AT_ONCE, conditions=1)
             )

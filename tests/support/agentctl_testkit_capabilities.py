@@ -36,6 +36,7 @@ class Capability(enum.StrEnum):
     USER_NAMESPACE = "user namespaces"
     OWN_PID_MAX = "pid_max of a pid namespace's own (Linux 6.14)"
     MEMORY_CGROUP = "writable control group with a memory limit"
+    HELD_PAGES = "userfaultfd device for this user"
     CGROUP2 = "writable cgroup v2 directory"
     LANDLOCK_SCOPE = "Landlock with signal scope (ABI 6)"
     YAMA_OFF = "freedom to ptrace siblings"
@@ -207,6 +208,7 @@ _PROBES: Final[dict[Capability, Callable[[], bool]]] = {
     Capability.USER_NAMESPACE: _user_namespace,
     Capability.OWN_PID_MAX: _own_pid_max,
     Capability.MEMORY_CGROUP: lambda: memory_groups() is not None,
+    Capability.HELD_PAGES: lambda: os.access("/dev/userfaultfd", os.R_OK | os.W_OK),
     Capability.CGROUP2: _cgroup2,
     Capability.LANDLOCK_SCOPE: _landlock_scope,
     Capability.YAMA_OFF: _yama_off,

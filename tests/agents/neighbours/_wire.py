@@ -12,7 +12,7 @@ VARIANT = sys.argv[1] if len(sys.argv) > 1 else ""
 NEIGHBOURS = int(os.environ.get("AGENTCTL_TEST_NEIGHBOURS", "1"))
 """How many of this program run side by side."""
 FRAME = 1 << 20
-_READ, _WRITE = (
+READ, WRITE = (
     int(number)
     for number in itertools.islice(
         itertools.cycle(os.environ.get("AGENTCTL_CHANNEL_FD", "-1").split(",")), 2
@@ -54,7 +54,7 @@ def write(data: bytes) -> None:
     """All of *data* to the channel, whether that is a socket or a pipe."""
     view = memoryview(data)
     while view:
-        view = view[os.write(_WRITE, view) :]
+        view = view[os.write(WRITE, view) :]
 
 
 def say(**message: Any) -> None:
@@ -71,7 +71,7 @@ def hello(*, reads: bool = True) -> None:
 
 
 def _swallow() -> None:
-    while os.read(_READ, 1 << 20):
+    while os.read(READ, 1 << 20):
         pass
 
 
