@@ -7,15 +7,14 @@ alive, and tells whoever listens.  It decides nothing.
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
 from agentctl_protocol.control import Step
-from agentctl_protocol.records import Answered, RungRecord
+from agentctl_protocol.records import Answered, RungRecord, SupervisorRecord
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.vocabulary import Rung
-from agentctl_supervisor.conversation import Conversation
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.ladder import (
     Action,
@@ -31,7 +30,7 @@ from agentctl_supervisor.ladder import (
 )
 from agentctl_supervisor.processes.open_files import OpenFiles, open_for_writing
 from agentctl_supervisor.processes.process_tree import Census, census
-from agentctl_supervisor.run_log import RunLog
+from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.workspace.roots import roots_of
 
 _STEPS_WAITING: Final = 64
@@ -41,9 +40,28 @@ _WARDEN_SLACK_S: Final = 0.1
 """The warden's own timer comes after ours: it is for the case that we are frozen."""
 
 
+class StopLog(Protocol):
+    """The log of a live run, as far as a stop needs it."""
+
+    @property
+    def fold(self) -> Fold:
+        """What the log says so far."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether its last record is written."""
+        ...
+
+    def append(self, body: SupervisorRecord) -> None:
+        """Write down a fact before it is acted upon."""
+        ...
+
+
 class Climb:
     """The ladder of one run, and what is done on it.
 
+    *ask_to_end* takes a reason code, the grace in seconds and a sentence for people.
     *gave_up* is called when SIGKILL did not empty the tree in time.  ``seen``: all that
     were alive at a rung, and not ``is_all_seen``: there were more; ``killed``: how many were
     when SIGKILL was sent.
@@ -51,9 +69,9 @@ class Climb:
 
     def __init__(
         self,
-        log: RunLog,
+        log: StopLog,
         keepers: Keepers,
-        conversation: Conversation,
+        ask_to_end: Callable[[str, float, str], None],
         gave_up: Callable[[], None],
     ) -> None:
         self.seen: Final[set[ProcessIdentity]] = set()
@@ -61,7 +79,7 @@ class Climb:
         self.killed = 0
         self._log = log
         self._keepers = keepers
-        self._conversation = conversation
+        self._ask_to_end = ask_to_end
         self._gave_up = gave_up
         self._ladder = Ladder()
         self._moved = trio.Event()
@@ -173,7 +191,7 @@ class Climb:
             case Rung.ASKED:
                 stop = self._log.fold.stop
                 reason, detail = ("user", "") if stop is None else (stop.reason.value, stop.detail)
-                self._conversation.ask_to_end(reason, left_s, detail)
+                self._ask_to_end(reason, left_s, detail)
                 self._requested_at = trio.current_time()
                 # Were we frozen from here on, the warden would finish the job.
                 self._keepers.limit_life(left_s + self._ladder.term_grace_s + _WARDEN_SLACK_S)

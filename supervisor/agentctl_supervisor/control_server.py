@@ -55,8 +55,7 @@ from agentctl_supervisor.control_peer import (
     peer_of,
     take_no_descriptors,
 )
-from agentctl_supervisor.errors import StateDirectoryError
-from agentctl_supervisor.internal_error import described
+from agentctl_supervisor.errors import StateDirectoryError, described
 from agentctl_supervisor.processes.process_tree import ancestors
 from agentctl_supervisor.run import Run
 

@@ -6,6 +6,7 @@ line's last line of defence prints ``error:`` and ``hint:`` and leaves with ``ex
 
 import errno
 
+from agentctl_protocol.errors import one_line
 from agentctl_protocol.os_names import display
 from agentctl_protocol.shared_counters import used_up
 from agentctl_protocol.vocabulary import EXIT_NO_SUCH_RUN, EXIT_OWN_FAILURE, EXIT_USAGE
@@ -23,6 +24,13 @@ class AgentctlError(Exception):
         super().__init__(display(text))
         self.hint = display(hint)
         self.excerpt = tuple(map(display, excerpt))
+
+
+def described(error: BaseException) -> str:
+    """What *error* says, in one line with its class; of a group, its first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def in_words(error: OSError) -> str:

@@ -13,11 +13,11 @@ from typing import Final
 import msgspec
 import trio
 
-from agentctl_protocol.errors import one_line
 from agentctl_protocol.records import Stop
 from agentctl_protocol.report import Actor, Report
 from agentctl_protocol.vocabulary import Reason, Result, State
 from agentctl_supervisor.aftermath import Aftermath
+from agentctl_supervisor.errors import described
 from agentctl_supervisor.keepers import Keepers
 from agentctl_supervisor.run_log import RunLog
 from agentctl_supervisor.store.recovery import recover
@@ -40,13 +40,6 @@ def keep(directory: Path, error: BaseException) -> str:
     with contextlib.suppress(OSError), open(os.open(path, flags, 0o600), "wb") as file:
         file.write(text[-_MAX_BYTES:])
     return f"an error in agentctl ended it: {described(error)} (see {path})"
-
-
-def described(error: BaseException) -> str:
-    """What *error* says, in one line; of a group, its first."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {one_line(error)}"
 
 
 class Failure:

@@ -104,7 +104,7 @@ class Run:
             name: OutputPump(name, fd, self._write_output, on_output, spec.capture_bytes)
             for name, fd in plumbing.outputs()
         }
-        self._climb = Climb(log, keepers, self._conversation, self._give_up)
+        self._climb = Climb(log, keepers, self._conversation.ask_to_end, self._give_up)
         self.aftermath: Final = Aftermath(log, directory.path)
         self._under_way = trio.Event()
         self._last_word: Exited | Refused | None = Refused(

@@ -4,8 +4,7 @@ from typing import Final
 
 import trio
 
-from agentctl_supervisor.errors import SpawnError
-from agentctl_supervisor.internal_error import described
+from agentctl_supervisor.errors import SpawnError, described
 from agentctl_supervisor.spawner_process import SpawnerProcess
 from agentctl_supervisor.spawner_start import StartedSpawner
 
