@@ -70,11 +70,14 @@ def second_name() -> str:
     """
     if linked := _linked_package_file():
         return linked
-    try:
-        found = os.stat(os.__file__)
-    except PermissionError:  # whoever may not even look there does not own it
-        return ""
-    return os.__file__ if _has_second_name(found, os.__file__) else ""
+    for path in (os.path.join(sys.prefix, "bin/agentctl"), os.__file__):
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, PermissionError):  # whoever may not look there does not own it
+            continue
+        if _has_second_name(found, path):
+            return path
+    return ""
 
 
 @lru_cache(maxsize=1)
