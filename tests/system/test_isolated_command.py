@@ -267,6 +267,23 @@ def test_it_works_however_it_is_called(house: House, tmp_path: Path) -> None:
     assert house.sprung() == ""
 
 
+def test_it_is_called_agentctl(house: House) -> None:
+    """By ``pgrep agentctl``, as a script that the kernel itself gives to Python."""
+    with subprocess.Popen(
+        [house.command, "run", "-q", "-i", "--sandbox", "basic", "--", "cat"],
+        env={"AGENTCTL_HOME": str(house.directory / "state"), "PATH": os.defpath},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"up\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"up\n"
+        assert Path(f"/proc/{process.pid}/comm").read_text() == "agentctl\n"
+        process.stdin.close()
+
+
 def test_it_works_where_the_directory_is_gone(house: House, tmp_path: Path) -> None:
     """A shell may stand in a directory that somebody removed."""
     gone = tmp_path / "gone"

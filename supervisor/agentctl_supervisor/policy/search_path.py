@@ -44,7 +44,7 @@ def is_importable(name: str) -> bool:
         or module in sys.stdlib_module_names
         or module in _NAMES
         # Other threads import meanwhile.
-        or any(known.partition(".")[0] == module for known in list(sys.modules))
+        or any(str(known).partition(".")[0] == module for known in list(sys.modules))
     )
 
 
