@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 RUNAWAY = Path(__file__).with_name("runaway.py")
+AGENTCTL = os.path.join(os.path.dirname(sys.executable), "agentctl")
 MARKER = f"demo-{secrets.token_hex(8)}"
 GONE_WITHIN_S = 1.0
 
@@ -101,8 +102,8 @@ def agentctl(*arguments: str) -> None:
 
 
 def command(*arguments: str) -> tuple[str, ...]:
-    """The command line for ``agentctl`` of this very installation."""
-    return (sys.executable, "-P", "-m", "agentctl_supervisor", *arguments)
+    """The command line for the ``agentctl`` that is installed with this interpreter."""
+    return (AGENTCTL, *arguments)
 
 
 def show(*arguments: str) -> None:
@@ -123,7 +124,7 @@ def alive() -> list[int]:
         try:
             # A zombie, and a process that is gone, has no environment to read.
             marked = entry.name.isdigit() and MARKER.encode() in (entry / "environ").read_bytes()
-            supervisor = marked and b"agentctl_supervisor" in (entry / "cmdline").read_bytes()
+            supervisor = marked and b"/agentctl\0" in (entry / "cmdline").read_bytes()
         except OSError:
             continue
         if marked and not supervisor:

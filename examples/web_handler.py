@@ -20,6 +20,7 @@ from typing import Any
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import AgentctlError, NoSuchRunError
 
+AGENTCTL = Path(sys.executable).with_name("agentctl")  # of the same installation
 AGENT = f"{Path(__file__).with_name('research_agent.py')}:main"
 MOST_BYTES = 1 << 16
 
@@ -59,7 +60,7 @@ async def start(question: str) -> str:
     """Start the agent; the run's id.  What it is to do goes in as data, never as a command."""
     options = ("--time", "5m", "--input", "-", "-d", AGENT)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "agentctl_supervisor", "run", *options),
+        *(AGENTCTL, "run", *options),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

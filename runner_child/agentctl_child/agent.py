@@ -72,9 +72,7 @@ class _Agent:
         # no other run waits for it, and before the agent's paths, so that it is Python's own.
         import agentctl_child.sdk.asyncio_mode  # noqa: F401
 
-        name = to_native(start.target)
-        surroundings.prepare_python(name, tuple(map(to_native, start.paths)))
-        ended = self._run(name)
+        ended = self._run(to_native(start.target), tuple(map(to_native, start.paths)))
         if supervision.connection() is None:
             return _end_of_fork(ended)
         if ended.message is not None:
@@ -92,9 +90,14 @@ class _Agent:
             self._connection.say(ErrorMessage(kind=kind, text=text, loading=True))
             self._connection.leave(cancelled=False)
 
-    def _run(self, name: str) -> Outcome:
+    def _run(self, name: str, paths: tuple[str, ...]) -> Outcome:
+        surroundings.open_standard_streams()
         if self._is_stopped():
             return outcome.CANCELLED
+        failure = self._exposed(surroundings.add_site_packages, [])
+        if failure is not None:
+            return self._judge(failure, loading=True)
+        surroundings.prepare_python(name, paths)
         loaded: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         failure = self._exposed(lambda: _load(name), loaded)
         if not loaded:

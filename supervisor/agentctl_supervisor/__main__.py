@@ -1,4 +1,4 @@
-"""``agentctl``, and ``python -P -m agentctl_supervisor``, which is the same."""
+"""``agentctl``, and ``python -P -m agentctl_supervisor``: the same, but not isolated."""
 
 import signal
 import sys

@@ -1,7 +1,7 @@
 """The supervisor of one run that nobody waits for: the process behind ``agentctl run -d``.
 
-``python -I -m agentctl_supervisor.detached ORDER_FD ANSWER_FD`` is what `detachment`
-starts.  It reads the order from the one, answers through the other once the agent is
+``agentctl_supervisor.detached ORDER_FD ANSWER_FD`` is what `detachment` starts, isolated
+as all our processes.  It reads the order from the one, answers through the other once the agent is
 running, and stays until the run is over.
 """
 
@@ -11,10 +11,10 @@ import signal
 import sys
 
 from agentctl_protocol.report import Actor
-from agentctl_protocol.spec import SpecError
+from agentctl_protocol.spec import RunSpec, SpecError
 from agentctl_protocol.vocabulary import EXIT_OWN_FAILURE, EXIT_USAGE, Reason
 from agentctl_supervisor import own_limits
-from agentctl_supervisor.detachment import Answer, Order
+from agentctl_supervisor.detachment import Answer
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.spawner_start import StartedSpawner
 from agentctl_supervisor.store.json_file import decode_json, encode_json
@@ -48,7 +48,7 @@ def main(order_fd: int, answer_fd: int) -> None:
     caller = _Caller(answer_fd)
     try:
         with open(order_fd, "rb") as file:
-            order = decode_json(file.read(), Order)
+            spec = decode_json(file.read(), RunSpec)
         own_limits.take_all()
         with StartedSpawner() as spawner:
             import trio
@@ -56,23 +56,23 @@ def main(order_fd: int, answer_fd: int) -> None:
             from agentctl_supervisor.readiness import check_epoll
 
             check_epoll()
-            trio.run(_supervise, order, spawner, caller)
+            trio.run(_supervise, spec, spawner, caller)
     except BaseException as error:
         caller.tell(_answer_for(error))
         raise
 
 
-async def _supervise(order: Order, spawner: StartedSpawner, caller: _Caller) -> None:
+async def _supervise(spec: RunSpec, spawner: StartedSpawner, caller: _Caller) -> None:
     import trio
 
     from agentctl_supervisor.supervisor import Supervisor
 
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with (
-            Supervisor.open(subreaper=True, spawner=spawner, import_path=order.path) as supervisor,
+            Supervisor.open(subreaper=True, spawner=spawner) as supervisor,
             trio.open_nursery() as nursery,
         ):
-            live = await supervisor.start(order.spec.opened())
+            live = await supervisor.start(spec.opened())
 
             async def obey() -> None:
                 async for number in signals:

@@ -10,26 +10,18 @@ Like every supervisor it is the one that ends its run: when it goes, the run goe
 
 import os
 import subprocess
-import sys
 from typing import Final
 
 import msgspec
 
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec, SpecError
+from agentctl_supervisor import isolated_python
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.launch import working_directory
-from agentctl_supervisor.policy.import_path import ImportPath, import_path
 from agentctl_supervisor.store.json_file import decode_json, encode_json
 
 MAX_ANSWER: Final = 16 << 20
-
-
-class Order(msgspec.Struct, frozen=True):
-    """What the new supervisor is told: what to run, and what we import, as it is isolated."""
-
-    spec: RunSpec
-    path: ImportPath
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,8 +54,7 @@ def start_detached(spec: RunSpec) -> Report:
     if spec.stdin:
         raise SpecError("a detached run has no standard input to read", "leave out -i")
     spec = spec.checked()
-    here = working_directory(spec)
-    order = Order(msgspec.structs.replace(spec, cwd=here).written(), import_path(os.environ, here))
+    order = msgspec.structs.replace(spec, cwd=working_directory(spec)).written()
     order_fd = os.memfd_create("agentctl-order", os.MFD_CLOEXEC)
     try:
         with open(order_fd, "wb", closefd=False) as file:
@@ -83,14 +74,9 @@ def _ask(order_fd: int) -> Answer:
         try:
             # Popen closes every other descriptor in the new process; pass_fds stay.
             process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-m",
-                    "agentctl_supervisor.detached",
-                    str(order_fd),
-                    str(their_answer_fd),
-                ],
+                isolated_python.command(
+                    "agentctl_supervisor.detached", str(order_fd), str(their_answer_fd)
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

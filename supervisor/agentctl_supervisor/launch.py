@@ -17,7 +17,6 @@ from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import CONFINED, Containment, Network, Sandbox
 from agentctl_supervisor.guessing import closest
 from agentctl_supervisor.policy.decision import Ground, Policy, decide
-from agentctl_supervisor.policy.import_path import ImportPath
 
 LEVEL_VARIABLE: Final = "AGENTCTL_SANDBOX"
 """The level of runs that name none."""
@@ -96,16 +95,15 @@ def policy_of(
     *,
     run_directory: str,
     own_uid: int | None = None,
-    path: ImportPath | None = None,
 ) -> Policy:
     """What the run of *spec*, which is `settled`, gets.  *run_directory*: what is kept of it.
 
-    *own_uid*, *path*: see `Ground`.
+    *own_uid*: see `Ground`.
 
     Raises:
         SpecError: something that was asked for is not there, or too much.
     """
-    return decide(spec, Ground(environ, working_directory(spec), run_directory, own_uid, path))
+    return decide(spec, Ground(environ, working_directory(spec), run_directory, own_uid))
 
 
 def launch_of(

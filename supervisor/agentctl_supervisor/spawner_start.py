@@ -10,7 +10,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Final, Self
 
@@ -19,7 +18,7 @@ import msgspec
 from agentctl_protocol.errors import UNREADABLE
 from agentctl_protocol.shared_counters import used_up
 from agentctl_protocol.spawning import SpawnerReady
-from agentctl_supervisor import own_limits
+from agentctl_supervisor import isolated_python, own_limits
 from agentctl_supervisor.errors import SpawnError
 
 READY_WITHIN_S: Final = 30.0
@@ -53,10 +52,7 @@ class StartedSpawner:
             # Popen starts it by vfork and exec: nothing of this process's threads is copied.
             # Its own session: Ctrl-Z and Ctrl-C of our terminal must not reach the keepers.
             self.process: Final = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-m",
+                isolated_python.command(
                     "agentctl_child.keepers.spawner",
                     "--request-fd",
                     str(theirs.fileno()),
@@ -67,7 +63,7 @@ class StartedSpawner:
                     "--soft-descriptors",
                     str(own_limits.soft_descriptors()),
                     "--room=" + "." * 200,
-                ],
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=None if os.environ.get("AGENTCTL_DEBUG") else subprocess.DEVNULL,

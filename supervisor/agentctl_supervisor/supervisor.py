@@ -38,7 +38,6 @@ from agentctl_supervisor.output_pump import OnOutput
 from agentctl_supervisor.pipe_relay import threads_kept
 from agentctl_supervisor.plumbing import TWO_PIPES, OutputPipes, TheirEnds, lay
 from agentctl_supervisor.policy import private_directories
-from agentctl_supervisor.policy.import_path import ImportPath
 from agentctl_supervisor.processes import broken_pipe, oom_kills
 from agentctl_supervisor.processes.cgroup import make_run_cgroup
 from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
@@ -86,11 +85,9 @@ class Supervisor:
         subreaper: bool,
         spawner: StartedSpawner | None = None,
         estimator: Estimator = DEFAULT,
-        import_path: ImportPath | None = None,
     ) -> None:
         self.home: Final = home
         self._estimator = estimator
-        self._import_path = import_path
         self._subreaper = subreaper
         if subreaper:
             become_subreaper()
@@ -123,7 +120,6 @@ class Supervisor:
         subreaper: bool = False,
         spawner: StartedSpawner | None = None,
         estimator: Estimator = DEFAULT,
-        import_path: ImportPath | None = None,
     ) -> AsyncIterator["Supervisor"]:
         """A supervisor whose runs end with the block.
 
@@ -132,8 +128,6 @@ class Supervisor:
         it takes, and kills, whatever its descendants orphan.
         *spawner*: one that was started already; its maker closes it if we never came to it.
         *estimator*: counts the tokens of model calls that are cut short; `store.estimates`.
-        *import_path*: that of the process that a person started, where this is another one:
-        no confined run may write there.
 
         Leaving the block, an exception in it, and cancelling a scope around it all
         stop the runs (reason ``supervisor_exit``) with their own graces, and wait
@@ -155,7 +149,6 @@ class Supervisor:
                     subreaper=subreaper,
                     spawner=spawner,
                     estimator=estimator,
-                    import_path=import_path,
                 )
                 nursery.start_soon(supervisor._serve)
                 supervisor._spawners.warm_up()
@@ -244,7 +237,6 @@ class Supervisor:
                 os.environ,
                 run_directory=os.fspath(directory.path),
                 own_uid=own_uid,
-                path=self._import_path,
             )
             launch = launch_of(
                 spec, directory.id, policy, own_uid, os.path.abspath(directory.exit_path)

@@ -184,7 +184,7 @@ async def bench_stop(supervisor: Supervisor, rounds: int, agents: Path) -> None:
         await agent_ready(run)
         begun = time.perf_counter()
         await trio.run_process(
-            [sys.executable, "-P", "-m", "agentctl_supervisor", "stop", run.id],
+            [Path(sys.executable).with_name("agentctl"), "stop", run.id],
             capture_stdout=True,
             capture_stderr=True,
         )

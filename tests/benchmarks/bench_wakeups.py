@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 from typing import Final
 
-from agentctl_testkit import AGENTS
+from agentctl_testkit import AGENTS, command_of
 
 KINDS: Final = ("usleep", "timerfd", "itimer", "timer", "pipe", "eventfd", "futex", "signal")
 NUMBERS: Final = (500, 1000, 4000)
-_COMMAND: Final = (sys.executable, "-P", "-m", "agentctl_supervisor")
+_COMMAND: Final = (command_of(sys.executable),)
 _PATIENCE_S: Final = 60.0
 
 

@@ -15,7 +15,7 @@ from typing import Self
 import pytest
 
 from agentctl_supervisor.cli.arguments import parse
-from agentctl_testkit import REPOSITORY
+from agentctl_testkit import REPOSITORY, command_of
 
 GUIDE = sorted((REPOSITORY / "docs" / "guide").glob("*.md"))
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -129,9 +129,9 @@ class Walk:
     def __init__(self, page: Path, directory: Path) -> None:
         tools = directory / "bin"
         tools.mkdir()
-        for name, words in (("python3", ""), ("agentctl", "-P -m agentctl_supervisor")):
-            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
-            (tools / name).chmod(0o755)
+        (tools / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        (tools / "python3").chmod(0o755)
+        (tools / "agentctl").symlink_to(command_of(sys.executable))
         for folder in ("docs", "examples"):
             # As in a checkout: what a link leads to, a run would not see.
             shutil.copytree(REPOSITORY / folder, directory / folder)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.policy.import_path import Searched
 from agentctl_supervisor.policy.places import Places, places, refuse_broad
 from agentctl_supervisor.policy.reserved import Reserved
 from agentctl_supervisor.policy.workspace import Candidate, Workspace, choose, look
@@ -31,7 +30,7 @@ def _chosen(cwd: str, asked: Candidate | None = None, *, writable: bool = True) 
         places=_PLACES,
         reserved=Reserved(
             kept=("/home/ada/project/.venv", "/srv/agentctl/agentctl_supervisor"),
-            searched={"/home/ada/flat": Searched(b"", "it is installed there", "a way out")},
+            searched={"/home/ada/flat": "a way out"},
         ),
     )
 
@@ -72,7 +71,7 @@ def test_the_working_directory_is_the_workspace(cwd: str) -> None:
         ("/srv/state", "where agentctl keeps its state"),
         ("/home/ada/project/.venv", "agentctl's own, or its interpreter's"),
         ("/home/ada/project/.venv/lib", "agentctl's own, or its interpreter's"),
-        ("/home/ada/flat", "where agentctl itself imports from (it is installed there)"),
+        ("/home/ada/flat", "where agentctl itself imports from (sys.path)"),
     ],
 )
 def test_what_is_too_much_is_given_to_no_run(cwd: str, why: str) -> None:

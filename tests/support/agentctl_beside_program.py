@@ -96,7 +96,7 @@ async def _new_run(supervisor: Supervisor, spec: RunSpec) -> str:
 
 async def _stopped_by_a_client(run: Run) -> str:
     """By a fresh command, whose answer comes over the control socket."""
-    stop = [sys.executable, "-P", "-m", "agentctl_supervisor", "stop", "--grace", "0s", run.id]
+    stop = [f"{os.path.dirname(sys.executable)}/agentctl", "stop", "--grace", "0s", run.id]
 
     def execute() -> str:
         return subprocess.run(stop, capture_output=True, text=True, check=False).stdout

@@ -414,6 +414,11 @@ def _is_kept(variable: str) -> bool:
     return variable == "AGENTCTL_SANDBOX" or not variable.startswith("AGENTCTL_")
 
 
+def command_of(python: str) -> str:
+    """The ``agentctl`` that is installed with the interpreter *python*."""
+    return os.path.join(os.path.dirname(python), "agentctl")
+
+
 class AgentctlHome:
     """A state directory of its own, and the command line for it."""
 
@@ -430,7 +435,7 @@ class AgentctlHome:
 
     def argv(self, *arguments: str) -> tuple[str, ...]:
         """The command line that runs ``agentctl`` with *arguments*."""
-        return (sys.executable, "-P", "-m", "agentctl_supervisor", *arguments)
+        return (command_of(sys.executable), *arguments)
 
     def run(
         self,

@@ -53,6 +53,8 @@ class Capability(enum.StrEnum):
     ZIP = "zip and unzip"
     STRACE = "strace"
     ENSUREPIP = "pip for virtual environments"
+    PIPX = "pipx"
+    UV = "uv"
 
     @property
     def here(self) -> bool:
@@ -225,4 +227,6 @@ _PROBES: Final[dict[Capability, Callable[[], bool]]] = {
     Capability.ZIP: _programs("zip", "unzip"),
     Capability.STRACE: _programs("strace"),
     Capability.ENSUREPIP: _ensurepip,
+    Capability.PIPX: _programs("pipx"),
+    Capability.UV: _programs("uv"),
 }

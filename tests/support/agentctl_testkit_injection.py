@@ -24,6 +24,7 @@ from typing import IO, Any, Final, Self
 from agentctl_testkit import (
     MARKER_VARIABLE,
     RollCall,
+    command_of,
     descriptors,
     new_marker,
     wait_until_gone,
@@ -327,7 +328,7 @@ def _names_in_a_run(caller: Caller) -> frozenset[str]:
         options = ("--sandbox", "strict", "--workspace", workspace)
         script = ("find", *_SHARED_PLACES, "-maxdepth", "1")
         done = subprocess.run(
-            [caller.python, "-P", "-m", "agentctl_supervisor", "run", *options, "--", *script],
+            [command_of(caller.python), "run", *options, "--", *script],
             cwd="/",
             env={**caller.environment, "HOME": "/nowhere", "AGENTCTL_HOME": home},
             capture_output=True,

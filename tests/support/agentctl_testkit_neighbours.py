@@ -31,7 +31,14 @@ from typing import Any, Final, Self
 import agentctl_child
 import agentctl_protocol
 import agentctl_supervisor
-from agentctl_testkit import AGENTS, MARKER_VARIABLE, kill_all, new_marker, wait_until_gone
+from agentctl_testkit import (
+    AGENTS,
+    MARKER_VARIABLE,
+    command_of,
+    kill_all,
+    new_marker,
+    wait_until_gone,
+)
 from agentctl_testkit_faults import children
 
 NEIGHBOURS: Final = AGENTS / "neighbours"
@@ -283,7 +290,7 @@ class Host:
     def command(self, *words: str, within_s: float = _PATIENCE_S) -> tuple[float, int, str]:
         """``agentctl`` from a fresh shell: how long it took, its status, what it said."""
         enter = ["nsenter", f"--target={self.pid}", "--pid", "--mount"] if self._pid_max else []
-        argv = [sys.executable, "-P", "-m", "agentctl_supervisor", *words]
+        argv = [command_of(sys.executable), *words]
         began = time.monotonic()
         try:
             done = subprocess.run(

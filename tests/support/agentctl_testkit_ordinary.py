@@ -21,7 +21,14 @@ import agentctl_child
 import agentctl_protocol
 import agentctl_supervisor
 from agentctl_logcheck import faults, logs_below
-from agentctl_testkit import AGENTS, REPOSITORY, AgentctlHome, as_nobody, ordinary_directory
+from agentctl_testkit import (
+    AGENTS,
+    REPOSITORY,
+    AgentctlHome,
+    as_nobody,
+    command_of,
+    ordinary_directory,
+)
 
 _OURS: Final = (agentctl_protocol, agentctl_child, agentctl_supervisor)
 _THEIRS: Final = ("trio", "msgspec", "psutil")
@@ -58,7 +65,7 @@ class OrdinaryHome(AgentctlHome):
         """The command line, with our interpreter and agents replaced by the user's copies."""
         copies = str(self._installation.agents)
         return (
-            *(self._installation.python, "-P", "-m", "agentctl_supervisor"),
+            self._installation.agentctl,
             *(self._installation.translated(word, copies) for word in arguments),
         )
 
@@ -84,16 +91,11 @@ class Installation:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.python = str(directory / "venv/bin/python")
+        self.agentctl = command_of(self.python)
         self.agents = directory / "checkout/tests/agents"
         found = interpreter()
         assert found is not None
-        subprocess.run([found, "-m", "venv", "--without-pip", directory / "venv"], check=True)
-        site = directory / f"venv/lib/python{_VERSION}/site-packages"
-        for name in _required(_THEIRS):
-            _copy_distribution(name, site)
-        for package in _OURS:
-            (folder,) = package.__path__
-            shutil.copytree(folder, site / package.__name__)
+        lay_out(directory / "venv", found)
         for folder in ("tests/agents", "examples"):
             shutil.copytree(REPOSITORY / folder, directory / "checkout" / folder)
         # Nobody else can write there, so it is compiled for all.
@@ -102,6 +104,25 @@ class Installation:
     def translated(self, word: str, copies: str) -> str:
         """*word* of a command line for the ordinary user."""
         return self.python if word == sys.executable else word.replace(str(AGENTS), copies)
+
+
+def lay_out(venv: Path, python: str) -> None:
+    """Make a virtual environment of *python* with agentctl in it, as pip would, but of copies."""
+    subprocess.run([python, "-m", "venv", "--without-pip", venv], check=True)
+    site = venv / f"lib/python{_VERSION}/site-packages"
+    copy_needed(site)
+    for package in _OURS:
+        (folder,) = package.__path__
+        shutil.copytree(
+            folder, site / package.__name__, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(REPOSITORY / "bin/agentctl", venv / "bin/agentctl")
+
+
+def copy_needed(site: Path) -> None:
+    """Copy what agentctl needs into the directory of packages *site*."""
+    for name in _required(_THEIRS):
+        _copy_distribution(name, site)
 
 
 @contextlib.contextmanager

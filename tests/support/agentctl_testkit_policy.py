@@ -8,7 +8,6 @@ from agentctl_protocol.spawning import Bind
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Network, Sandbox
 from agentctl_supervisor.policy.decision import Ground, Policy, decide
-from agentctl_supervisor.policy.import_path import ImportPath
 from agentctl_supervisor.policy.other_names import OtherNames
 
 ALONE: Final = OtherNames(())
@@ -20,14 +19,13 @@ def policy_in(
     /,
     *argv: str,
     environ: dict[str, str] | None = None,
-    path: ImportPath | None = None,
     **more: Any,
 ) -> Policy:
     """That of a run of *argv* at strict, started in *workspace*; *more* of its spec."""
     given: dict[str, Any] = {"argv": argv or ("/bin/true",)}
     spec = RunSpec(**{**given, "sandbox": Sandbox.STRICT, "net": Network.NONE, **more})
     known = {"PATH": "/usr/bin:/bin", "HOME": "/nowhere", **(environ or {})}
-    return decide(spec, Ground(known, str(workspace), "/state/r", path=path))
+    return decide(spec, Ground(known, str(workspace), "/state/r"))
 
 
 def read_only_in(policy: Policy, workspace: Path) -> set[str]:

@@ -15,7 +15,7 @@ from typing import Final
 _MAKING: Final = ("clone", "clone3", "fork", "vfork")
 _OPENING: Final = ("open", "openat", "openat2", "creat", "uselib")
 _TRACED: Final = ",".join((*_MAKING, *_OPENING, "execve", "execveat", "seccomp"))
-_OURS: Final = re.compile(r"agentctl_(?:supervisor|child|protocol)|bin/agentctl\"")
+_OURS: Final = re.compile(r"agentctl_(?:supervisor|child|protocol)|bin/agentctl\b")
 _CALL: Final = re.compile(r"(?P<call>\w+)\((?P<arguments>.*)\) += (?P<result>-?\d+)(?P<more>.*)")
 _OUTSIDE: Final = re.compile(r" /\* (\d+) in strace's PID NS \*/")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +64,7 @@ def _run(
 def _agentctl(
     installation: Installation, caller: dict[str, Any], *arguments: str
 ) -> "subprocess.CompletedProcess[str]":
-    python = installation.python
-    return _run(installation, caller, python, "-P", "-m", "agentctl_supervisor", *arguments)
+    return _run(installation, caller, installation.agentctl, *arguments)
 
 
 def _targets(installation: Installation) -> list[str]:
@@ -151,8 +149,8 @@ class _Way:
     ``before``: a script that lays it out, in the project; ``$SITE``: where packages are.
     ``mounted``: directories, as in ``variables``, each with another one where it is mounted, too.
     ``where``: where in the project the run starts.  ``options``: it is asked for with.
-    ``leave``: a script of the run.  ``again``: it is tried by ``rerun``, too.
-    ``next_where``: where in the project the next one starts.  ``program``: an interpreter.
+    ``leave``: a script of the run.
+    ``command``: in the project; else the interpreter with ``-m``, which is not isolated.
     """
 
     variables: tuple[str, ...] = ()
@@ -161,52 +159,20 @@ class _Way:
     where: str = "."
     options: tuple[str, ...] = ("--workspace", ".")
     leave: str = f"mkdir -p sitecustomize; echo '{_TELL}' > sitecustomize/__init__.py"
-    again: bool = False
-    next_where: str = ""
-    program: str = ""
+    command: str = ""
 
 
 _HERE: Final = ("PYTHONPATH=.",)
 _NEXT: Final = ("run", "-q", "--sandbox", "basic", "--", "true")
 _MODULE: Final = f"mkdir -p {{0}}; echo '{_TELL}' > {{0}}/__init__.py"
-_LATER: Final = _MODULE.format("later/org")
-_PYC: Final = r"""
-import importlib._bootstrap_external as external, importlib.util, os, sys
-source = importlib.util.find_spec("agentctl_supervisor").origin
-there = os.stat(source)
-made = compile("print(\"exe\" + \"cuted\")", source, "exec")
-target = sys.argv[1] + source.replace(".py", f".{sys.implementation.cache_tag}.pyc")
-os.makedirs(os.path.dirname(target), exist_ok=True)
-with open(target, "wb") as file:
-    file.write(external._code_to_timestamp_pyc(made, int(there.st_mtime), there.st_size))
-"""
 _WAYS: Final = {
     "PYTHONPATH": _Way(_HERE),
-    "detached": _Way(_HERE, options=("-d", "--workspace", ".")),
-    "detached, at standard": _Way(
-        _HERE, options=("-d", "--sandbox", "standard", "--workspace", ".")
-    ),
-    "rerun": _Way(_HERE, again=True),
     "in a .pth file": _Way(before='pwd > "$SITE/way.pth"', leave=_MODULE.format("org")),
-    "in a .pth file, detached": _Way(
-        before='pwd > "$SITE/way.pth"',
-        options=("-d", "--workspace", "."),
-        leave=_MODULE.format("org"),
-    ),
-    "in a .pth file, not there yet": _Way(
-        before='echo "$PWD/later" > "$SITE/way.pth"', leave=_LATER
-    ),
     "a link to nothing": _Way(
         ("PYTHONPATH={project}/outside/link",),
         before="mkdir outside inside; ln -s ../inside/later outside/link",
         where="inside",
         leave=_MODULE.format("later/sitecustomize"),
-    ),
-    "a user's packages": _Way(
-        ("PYTHONUSERBASE={project}/base",),
-        before="sed -i s/false/true/ $VENV/pyvenv.cfg; mkdir base",
-        where="base",
-        leave=_MODULE.format("lib/python$VERSION/site-packages/usercustomize"),
     ),
     "a directory with a module's name": _Way(
         ("PYTHONPATH={project}",),
@@ -221,13 +187,6 @@ _WAYS: Final = {
         options=("--rw", "../sitecustomize.py"),
         leave=f"echo '{_TELL}' > ../sitecustomize.py",
     ),
-    "started in the workspace, and from elsewhere": _Way(
-        ("PYTHONPATH=:",),
-        before="mkdir inside",
-        options=("--workspace", "inside"),
-        leave=_MODULE.format("inside/sitecustomize"),
-        next_where="inside",
-    ),
     "a link in a directory that is searched": _Way(
         ("PYTHONPATH={project}/lib",),
         before="mkdir lib inside; ln -s ../inside/sitecustomize.py lib/sitecustomize.py",
@@ -238,13 +197,21 @@ _WAYS: Final = {
         before="mkdir -p inside/bin; ln -s $PYTHON inside/bin/python",
         where="inside",
         leave="rm bin/python; printf '#!/bin/sh\necho executed' > bin/python; chmod +x bin/python",
-        program="inside/bin/python",
+        command="inside/bin/python -P -m agentctl_supervisor",
+    ),
+    "a link to the command": _Way(
+        before="mkdir -p inside/bin; ln -s $AGENTCTL inside/bin/agentctl",
+        where="inside",
+        leave="rm bin/agentctl; printf '#!/bin/sh\necho executed' > bin/agentctl;"
+        "chmod +x bin/agentctl",
+        command="inside/bin/agentctl",
     ),
     "settings that are not there yet": _Way(
         ("XDG_CONFIG_HOME={project}/config",),
         before="mkdir config",
         where="config",
         leave="mkdir -p agentctl; echo 'executed = 1' > agentctl/config.toml",
+        command="{venv}/bin/agentctl",
     ),
     "another name of a directory that is searched": _Way(
         ("PYTHONPATH={project}/lib",),
@@ -285,18 +252,21 @@ _WAYS: Final = {
         mounted=(("{site}/agentctl_protocol", "inside/protocol"),),
         where="inside",
         leave=f"test -w protocol/vocabulary.py && echo '{_TELL}' >> protocol/vocabulary.py",
+        command="{venv}/bin/agentctl",
     ),
     "a file of a package is mounted in the workspace": _Way(
         before="mkdir inside; touch inside/file",
         mounted=(("{site}/agentctl_protocol/vocabulary.py", "inside/file"),),
         where="inside",
         leave=f"test -w file && echo '{_TELL}' >> file",
+        command="{venv}/bin/agentctl",
     ),
     "a package is mounted from the workspace": _Way(
         before="mkdir inside; cp -r $SITE/agentctl_protocol inside/protocol",
         mounted=(("inside/protocol", "{site}/agentctl_protocol"),),
         where="inside",
         leave=f"test -w protocol/vocabulary.py && echo '{_TELL}' >> protocol/vocabulary.py",
+        command="{venv}/bin/agentctl",
     ),
     "a mount that covers another": _Way(
         ("PYTHONPATH={project}/a/b/lib",),
@@ -310,12 +280,7 @@ _WAYS: Final = {
         "ln -s $PWD/inside/vocabulary.py $SITE/agentctl_protocol/",
         where="inside",
         leave=f"test -w vocabulary.py && echo '{_TELL}' >> vocabulary.py",
-    ),
-    "bytecode": _Way(
-        ("PYTHONPYCACHEPREFIX={project}/cache",),
-        before="mkdir cache",
-        where="cache",
-        leave=f"\"$PYTHON\" -c '{_PYC}' .",
+        command="{venv}/bin/agentctl",
     ),
 }
 
@@ -355,15 +320,16 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
         os.chown(project, ORDINARY_UID, ORDINARY_UID)
     venv = installation.directory / "venv"
     (packages,) = venv.glob("lib/python*/site-packages")
-    configuration = (venv / "pyvenv.cfg").read_text()
     vocabulary = packages / "agentctl_protocol/vocabulary.py"
     code = vocabulary.read_bytes()
     known = (
-        *(f"SITE={packages}", f"VENV={venv}", f"PYTHON={installation.python}"),
-        f"VERSION={sys.version_info.major}.{sys.version_info.minor}",
+        *(f"SITE={packages}", f"PYTHON={installation.python}"),
+        f"AGENTCTL={installation.agentctl}",
     )
-    python = str(project / way.program) if way.program else installation.python
-    agentctl = (python, "-P", "-m", "agentctl_supervisor")
+    agentctl: tuple[str, ...] = (installation.python, "-P", "-m", "agentctl_supervisor")
+    if way.command:
+        program, *words = way.command.format(venv=venv).split()
+        agentctl = (str(project / program), *words)
     variables = [variable.format(project=project, site=packages) for variable in way.variables]
 
     entered: tuple[str, ...] = ()
@@ -377,8 +343,8 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
     def sh(where: str, script: str) -> None:
         there(where, known, "sh", "-c", script)
 
-    def agentctl_there(*arguments: str, where: str = way.where, heeding: bool = True) -> str:
-        return there(where, variables if heeding else (), *agentctl, *arguments)
+    def agentctl_there(*arguments: str) -> str:
+        return there(way.where, variables, *agentctl, *arguments)
 
     names = [part for variable in known for part in ("--env", variable)]
     run = ("run", *names, "--name", "leaves")
@@ -391,23 +357,13 @@ def test_nothing_that_a_run_leaves_is_executed_by_the_next_agentctl(
                 for one, at in way.mounted
             ]
             entered = undone.enter_context(_mounted(pairs))
-        if way.again:
-            agentctl_there(*run, "--", "sh", "-c", way.leave, heeding=False)
-            sh(".", "rm -rf sitecustomize")
-            for again in (("rerun", "leaves"), ("rerun", "-d", "leaves")):
-                agentctl_there(*again)
-                agentctl_there("wait", "leaves")
-        else:
-            for options in ([o for o in way.options if o == "-d"], way.options):
-                agentctl_there(*run, *options, "--", "sh", "-c", way.leave)
-                agentctl_there("wait", "leaves")
-        where = way.next_where or way.where
-        assert "executed" not in agentctl_there(*_NEXT, where=where)
+        for options in ((), way.options):
+            agentctl_there(*run, *options, "--", "sh", "-c", way.leave)
+        assert "executed" not in agentctl_there(*_NEXT)
         sh(way.where, way.leave)
-        assert "executed" in agentctl_there(*_NEXT, where=where)
+        assert "executed" in agentctl_there(*_NEXT)
     finally:
         undone.close()
-        (venv / "pyvenv.cfg").write_text(configuration)
         vocabulary.unlink()
         vocabulary.write_bytes(code)
         (packages / "way.pth").unlink(missing_ok=True)

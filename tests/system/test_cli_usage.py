@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentctl_testkit import AgentctlHome, Finished
+from agentctl_testkit import AgentctlHome, Finished, command_of
 
 _NAME_RULE = "1 to 63 letters"
 
@@ -194,7 +194,7 @@ def test_without_a_home_directory_the_hint_names_the_variable(tmp_path: Path) ->
         if not key.startswith(("AGENTCTL_", "XDG_", "HOME"))
     }
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "agentctl_supervisor", "ps"],
+        [command_of(sys.executable), "ps"],
         env=environment,
         cwd=tmp_path,
         capture_output=True,

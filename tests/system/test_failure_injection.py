@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from agentctl_protocol.vocabulary import Containment
+from agentctl_testkit import command_of
 from agentctl_testkit_attacks import AttackRange
 from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_faults import SPAWN_STEPS
@@ -64,7 +65,7 @@ def test_the_command_says_why_and_what_to_do(
         os.chown(workspace, caller.uid, caller.uid)
         words = ("run", "--sandbox", level, "--workspace", str(workspace), "--", "true")
         done = subprocess.run(
-            [caller.python, "-P", "-m", "agentctl_supervisor", *words],
+            [command_of(caller.python), *words],
             cwd="/",
             env={
                 **caller.environment,

@@ -21,7 +21,7 @@ from typing import Any, Final
 import pytest
 
 from agentctl_child.sandbox import task_table
-from agentctl_testkit import AGENTS, alive
+from agentctl_testkit import AGENTS, alive, command_of
 from agentctl_testkit_capabilities import Capability, memory_groups, needs
 from agentctl_testkit_ordinary import Installation, installed, interpreter
 
@@ -89,7 +89,7 @@ class Place:
                 (group / "cgroup.procs").write_text(str(os.getpid()))
 
         return subprocess.run(
-            [self.python, "-P", "-m", "agentctl_supervisor", *arguments],
+            [command_of(self.python), *arguments],
             cwd=self.workspace,
             env=self._environment(),
             capture_output=True,

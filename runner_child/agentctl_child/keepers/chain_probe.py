@@ -3,7 +3,7 @@
 Many kernels and containers allow the first steps and refuse a later one.  So nothing is
 concluded from settings: what `init` does for a run is done here, and read back, for no run.
 
-``python -I -m agentctl_child.keepers.chain_probe`` reads an array of `Launch` in msgpack from
+``python -m agentctl_child.keepers.chain_probe`` reads an array of `Launch` in msgpack from
 standard input and prints, for the level of each, a `Chain` in JSON.
 """
 

@@ -2,7 +2,7 @@
 
 Many kernels and containers allow the first step (clone, unshare) and refuse a
 later one (the id map, the mount), so the whole way is gone.  As a program,
-``python -I -m agentctl_child.keepers.probe`` prints the findings as one line of JSON:
+``python -m agentctl_child.keepers.probe`` prints the findings as one line of JSON:
 for each containment why it does not work, or nothing.
 """
 

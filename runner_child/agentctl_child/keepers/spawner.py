@@ -1,7 +1,7 @@
 """The spawner: the clean, single-threaded process that runs are forked from.
 
-Started as ``python -I -m agentctl_child.keepers.spawner``, with ``--request-fd N
---supervisor-pidfd N --supervisor-pid PID``.
+Started isolated (docs/adr/0016), with ``--request-fd N --supervisor-pidfd N
+--supervisor-pid PID``.
 
 The supervisor has threads and must not fork itself.  This process imports once
 what every run needs, so that a run begins with a fork of something warm.  It

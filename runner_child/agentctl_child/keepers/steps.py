@@ -1,7 +1,7 @@
 """The steps of confinement, in the order in which they are taken.
 
 What is done, at which level, and why just there, as data: keepers go through this list,
-and ``python -I -m agentctl_child.keepers.steps LEVEL`` prints it as JSON.
+and ``python -m agentctl_child.keepers.steps LEVEL`` prints it as JSON.
 
 The uid of root's runs is changed after the mounts, and not before the namespaces: without a
 user namespace it is root's privilege that makes mounts, and with one no mount could show

@@ -7,7 +7,7 @@ The root of the tree is a subreaper, so that whoever loses its parent comes to
 hang directly below it and cannot leave the tree.
 
 Also a program, for a subreaper whose spawner and warden were both killed:
-``python -I -m agentctl_child.keepers.sweep ROOT_PID KEEP_PID...`` ends all descendants of
+``python -m agentctl_child.keepers.sweep ROOT_PID KEEP_PID...`` ends all descendants of
 ROOT_PID but those named (with theirs) and itself, and prints the survivors as JSON.
 """
 

@@ -8,6 +8,7 @@ import gc
 import importlib
 import os
 import signal
+import site
 import sys
 import threading
 from types import ModuleType
@@ -29,12 +30,21 @@ def prepare_process() -> None:
     gc.enable()
 
 
+def add_site_packages() -> None:
+    """Do what the start of Python does for the packages of its environment, if it was left out.
+
+    The spawner is started with ``-S``.  What ``.pth`` files and ``sitecustomize`` execute belongs
+    to the agent, and may raise anything.
+    """
+    if sys.flags.no_site:
+        site.main()
+
+
 def prepare_python(target: str, paths: tuple[str, ...]) -> None:
-    """Standard streams, import paths, ``sys.argv`` and ``__main__`` for *target*.
+    """Import paths, ``sys.argv`` and ``__main__`` for *target*.
 
     Everything that our own code imports must have been imported by now.
     """
-    _open_standard_streams()
     where, folders = target, list(paths)
     try:
         where, _ = split_target(target)
@@ -94,7 +104,8 @@ def _is_replaceable(name: str, module: ModuleType, folder: str) -> bool:
     return file is None or not file.startswith(os.path.join(folder, ""))
 
 
-def _open_standard_streams() -> None:
+def open_standard_streams() -> None:
+    """Open ``sys.stdin``, ``sys.stdout`` and ``sys.stderr`` as Python does where all is UTF-8."""
     # Bytes that are not UTF-8 pass through, as in Python's own UTF-8 mode.
     stdin = _stream(0, "r", "surrogateescape")
     # By lines, into pipes too: what a killed agent had printed is not to be lost.

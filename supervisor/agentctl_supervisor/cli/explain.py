@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -11,6 +10,7 @@ import msgspec
 
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
+from agentctl_supervisor import isolated_python
 from agentctl_supervisor.cli.terminal import clip, line_width, out, out_json, plain
 from agentctl_supervisor.cli.wording import show_limit, show_size
 from agentctl_supervisor.launch import policy_of, settled
@@ -76,7 +76,7 @@ def _steps(level: Sandbox, against: set[str]) -> tuple[Any, ...]:
     """What the keepers say that they do; nothing if they do not say it."""
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-m", "agentctl_child.keepers.steps", level],
+            isolated_python.command("agentctl_child.keepers.steps", level),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

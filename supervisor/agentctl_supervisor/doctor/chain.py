@@ -6,7 +6,6 @@ The view is that of a run in the current directory, so that its file system is t
 import contextlib
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from typing import Final
@@ -16,6 +15,7 @@ import msgspec
 from agentctl_protocol.spawning import Launch
 from agentctl_protocol.spec import RunSpec, SpecError
 from agentctl_protocol.vocabulary import Containment, Sandbox
+from agentctl_supervisor import isolated_python
 from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.launch import launch_of, policy_of, settled
 from agentctl_supervisor.policy import private_directories
@@ -86,7 +86,7 @@ def _launch(
 
 
 def _probe(launches: list[Launch]) -> dict[str, Chain]:
-    command = [sys.executable, "-I", "-m", "agentctl_child.keepers.chain_probe"]
+    command = isolated_python.command("agentctl_child.keepers.chain_probe")
     try:
         done = subprocess.run(
             command,

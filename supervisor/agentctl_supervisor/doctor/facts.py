@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from agentctl_protocol.vocabulary import Sandbox
+from agentctl_supervisor import isolated_python
 from agentctl_supervisor.doctor import chain
 from agentctl_supervisor.doctor.chain import Chain
 from agentctl_supervisor.doctor.surroundings import container_kind, has_every_uid, user_manager
@@ -126,7 +127,7 @@ def find_out(environ: Mapping[str, str]) -> Facts:
 
 def _probe() -> tuple[str, bool, str]:
     """Whether runs can have a pid namespace, and be sealed, tried out in a process of its own."""
-    command = [sys.executable, "-I", "-m", "agentctl_child.keepers.probe"]
+    command = isolated_python.command("agentctl_child.keepers.probe")
     try:
         done = subprocess.run(
             command,

@@ -22,7 +22,6 @@ from agentctl_supervisor.policy import (
 from agentctl_supervisor.policy.caller import caller
 from agentctl_supervisor.policy.code_root import code_root
 from agentctl_supervisor.policy.contents import UnreadableError, is_directory, is_there, whole
-from agentctl_supervisor.policy.import_path import ImportPath
 from agentctl_supervisor.policy.links import cut_short, follow, is_beneath, leads_out
 from agentctl_supervisor.policy.own_files import refuse_second_names
 from agentctl_supervisor.policy.places import refuse_broad
@@ -79,14 +78,12 @@ class Ground:
 
     ``here``: our working directory, absolute.  ``run_directory``: what is kept of the run.
     ``own_uid``: the run's uid and gid on the host, if it has its own.
-    ``path``: what the process that somebody started imports, if this is another one.
     """
 
     environ: Mapping[str, str]
     here: str
     run_directory: str
     own_uid: int | None = None
-    path: ImportPath | None = None
 
     @property
     def uid(self) -> int:
@@ -123,7 +120,7 @@ def decide(spec: RunSpec, ground: Ground) -> Policy:
 
 def usual_workspace(cwd: str, environ: Mapping[str, str]) -> Workspace:
     """That of a run that begins in *cwd* and names none; a fresh one is called ``/``."""
-    known = caller(environ, cwd)
+    known = caller(environ)
     here = look(cwd, known.names)
     return choose(None, here, "/", places=known.places, reserved=known.reserved)
 
@@ -139,7 +136,7 @@ class _Confined:
 
     def __init__(self, spec: RunSpec, ground: Ground, level: Sandbox, network: Network) -> None:
         self._spec, self._ground, self._level, self._network = spec, ground, level, network
-        known = caller(ground.environ, ground.here, ground.path)
+        known = caller(ground.environ)
         self._names, self._places, self._ours, self._reserved = known
         refuse_second_names()
         protected.check(spec.unprotect)

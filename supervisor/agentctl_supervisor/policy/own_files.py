@@ -4,38 +4,45 @@ Every run can read them, since keepers and SDK are made of them, and none can ch
 they lie: whoever changes them is the next supervisor.
 """
 
+import itertools
 import os
 import site
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Final, NamedTuple
 
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.policy.contents import entries, is_there, status
-from agentctl_supervisor.policy.import_path import PACKAGES, search_path
+from agentctl_supervisor.isolated_python import PACKAGES, locations
+from agentctl_supervisor.policy.contents import (
+    UnreadableError,
+    entries,
+    is_there,
+    status,
+    whole,
+)
 from agentctl_supervisor.policy.installations import prefix_parts
 from agentctl_supervisor.policy.links import cut_short
 from agentctl_supervisor.policy.places import Places
 
 _OF_THE_SYSTEM: Final = ("/usr/lib", "/nix/store/")
+_PTH_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
 class OwnFile:
-    """A path that is ours.  ``kept``: no ``--rw`` opens it; else it is only Python's way there."""
+    """A path that is ours.  ``kept``: no ``--rw`` opens it; else it is there for agents."""
 
     path: str
     why: str
     kept: bool = True
 
 
-def own_files(places: Places, python_path: str) -> tuple[OwnFile, ...]:
+def own_files(places: Places) -> tuple[OwnFile, ...]:
     """What runs see of ours; paths as they are written, links and all."""
     found: dict[str, OwnFile] = {}
-    for file in (*_interpreter(places), *_packages(), *_search_path(places, python_path)):
+    for file in (*_interpreter(places), *_packages(), *_of_agents(places)):
         if is_there(file.path, follow=True) if file.kept else os.path.exists(file.path):
             found.setdefault(os.path.normpath(file.path), file)
     return tuple(found.values())
@@ -49,17 +56,10 @@ def _interpreter(places: Places) -> Iterator[OwnFile]:
 
 
 def _packages() -> Iterator[OwnFile]:
-    for path in _package_directories():
+    for path in locations():
         yield OwnFile(path, "agentctl's own files")
         for link in _beneath(path).links:
             yield OwnFile(link, "agentctl's own files")
-
-
-def _package_directories() -> Iterator[str]:
-    for name in PACKAGES:
-        # Of a package without a dot, nothing is imported for this.
-        spec = find_spec(name)
-        yield from (spec.submodule_search_locations or ()) if spec else ()
 
 
 def second_name() -> str:
@@ -70,17 +70,20 @@ def second_name() -> str:
     """
     if linked := _linked_package_file():
         return linked
-    try:
-        found = os.stat(os.__file__)
-    except PermissionError:  # whoever may not even look there does not own it
-        return ""
-    return os.__file__ if _has_second_name(found, os.__file__) else ""
+    for path in (os.path.join(sys.prefix, "bin/agentctl"), os.__file__):
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, PermissionError):  # whoever may not look there does not own it
+            continue
+        if _has_second_name(found, path):
+            return path
+    return ""
 
 
 @lru_cache(maxsize=1)
 def _linked_package_file() -> str:
     """The first of our packages' files with a second name; asked at each start of a run."""
-    return next(filter(None, (_beneath(path).hard_linked for path in _package_directories())), "")
+    return next(filter(None, (_beneath(path).hard_linked for path in locations())), "")
 
 
 def refuse_second_names() -> None:
@@ -130,15 +133,24 @@ def _has_second_name(found: os.stat_result, path: str) -> bool:
     )
 
 
-def _search_path(places: Places, python_path: str) -> Iterator[OwnFile]:
-    """What is installed elsewhere: what ``.pth`` files name, and the user's own packages."""
-    # The spawner is isolated (-I): it has neither the script's directory nor PYTHONPATH.
-    ours = [entry for entry, is_the_programs in search_path() if not is_the_programs]
-    not_its = {os.path.abspath(path) for path in python_path.split(os.pathsep) if path}
+def _of_agents(places: Places) -> Iterator[OwnFile]:
+    """What else is installed for agents that run in our interpreter, as ``site`` finds it."""
+    sites = site.getsitepackages()
     if site.ENABLE_USER_SITE:
-        ours.append(site.getusersitepackages())
-    for path in ours:
-        if not path.startswith("/") or path in not_its or not os.path.exists(path):
-            continue
-        if not places.is_broad(os.path.realpath(path)):
+        sites.append(site.getusersitepackages())
+    for path in (*sites, *(path for directory in sites for path in _added_in(directory))):
+        if os.path.exists(path) and not places.is_broad(os.path.realpath(path)):
             yield OwnFile(path, "Python's search path", kept=False)
+
+
+def _added_in(directory: str) -> Iterator[str]:
+    """The paths in the ``.pth`` files of *directory*; code in them runs in agents alone."""
+    try:
+        names = sorted(entry.name for entry in entries(directory) if entry.name.endswith(".pth"))
+        texts = [whole(os.path.join(directory, name), _PTH_BYTES) or b"" for name in names]
+    except UnreadableError:
+        return
+    lines = (text.decode("utf-8-sig", "surrogateescape").splitlines() for text in texts)
+    for line in itertools.chain.from_iterable(lines):
+        if line.strip() and "\0" not in line and not line.startswith(("#", "import ", "import\t")):
+            yield os.path.normpath(os.path.join(directory, line.rstrip()))

@@ -1,13 +1,14 @@
 """What no run may be given to write to: what is ours, what we obey, and where we import from."""
 
+import errno
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from agentctl_protocol.shell_words import shell_word
-from agentctl_supervisor.policy.contents import entries
-from agentctl_supervisor.policy.import_path import ImportPath, Searched, as_python_reads
+from agentctl_supervisor.policy import search_path
+from agentctl_supervisor.policy.contents import UnreadableError, entries
 from agentctl_supervisor.policy.links import cut_short, follow_there, is_beneath, lies_inside
 from agentctl_supervisor.policy.other_names import OtherNames
 from agentctl_supervisor.policy.own_files import OwnFile
@@ -31,13 +32,12 @@ class Reserved:
     """What no run may be given to write to.
 
     ``kept``: the real paths of ours.
-    ``path``: what we import, from the real directories ``searched``.
+    ``searched``: the real directories that we import from, each with a way out.
     ``deciding``: what is refused itself, since it is decided there what those are.
     """
 
     kept: tuple[str, ...] = ()
-    path: ImportPath = ImportPath()  # noqa: RUF009 - frozen
-    searched: Mapping[str, Searched] = field(default_factory=dict)
+    searched: Mapping[str, str] = field(default_factory=dict)
     deciding: Mapping[str, Refusal] = field(default_factory=dict)
     names: OtherNames = OtherNames(())  # noqa: RUF009 - never changed
 
@@ -53,16 +53,14 @@ class Reserved:
     def _why_not(self, path: str) -> Refusal:
         if any(is_beneath(path, own) for own in self.kept):
             return Refusal(_OURS)
-        if self.path.anywhere is not None:
-            return _refusal("where agentctl, started there, would import from", self.path.anywhere)
-        for directory, searched in self.searched.items():
-            if path == directory or (searched.whole and is_beneath(path, directory)):
-                return _refusal("where agentctl itself imports from", searched)
+        for directory, hint in self.searched.items():
+            if path == directory:
+                return Refusal("where agentctl itself imports from (sys.path)", hint)
             if lies_inside(path, directory):
-                name = os.path.relpath(path, directory).split("/")[0]
-                if self.path.has(name):
+                name = _first_name(path, directory)
+                if search_path.is_importable(name):
                     what = f"beneath {name}, and so is called a module that agentctl may import"
-                    return _refusal(what, searched)
+                    return Refusal(f"{what} (sys.path)", hint)
         return self.deciding.get(path, Refusal())
 
     def around(self, directories: Iterable[str]) -> list[str]:
@@ -76,10 +74,8 @@ class Reserved:
         return list(found)
 
 
-def reserved(
-    files: Iterable[OwnFile], path: ImportPath, obeyed: Iterable[str], names: OtherNames
-) -> Reserved:
-    """What is reserved of *files*, beside them, and of *obeyed*: settings and state.
+def reserved(files: Iterable[OwnFile], obeyed: Iterable[str], names: OtherNames) -> Reserved:
+    """What is reserved of *files*, of *obeyed*, settings and state, and of what we import.
 
     *names*: of what is mounted in it, too.
     Of what is not there, the nearest directory that is decides, and wherever a link is on the
@@ -89,23 +85,22 @@ def reserved(
     for file in files:
         if file.kept:
             found.keep(file.path)
-    for started in path.started:
-        found.keep(os.fsdecode(started))
+    for started in search_path.started():
+        found.keep(started)
     for place in obeyed:
         found.obey(place, "agentctl's settings or state")
-    for place in map(os.fsdecode, path.configured):
+    for place in search_path.configured():
         found.obey(place, "what says where agentctl's Python finds its packages")
-    for searched in path.searched:
-        found.search(searched, path)
-    kept, everywhere = dict.fromkeys(found.kept), dict(found.searched)
+    for directory, hint in search_path.entries():
+        found.search(directory, hint)
+    kept = dict.fromkeys(found.kept)
     for at in found.kept:
         kept.update(dict.fromkeys(names.held_in(at)))
-    for at, why in found.searched.items():
+    for at in found.searched:
         for point in names.mounted_in(at):
-            if why.whole or path.has(os.path.relpath(point, at).split("/")[0]):
-                mounted = Searched(os.fsencode(point), why.why, why.hint, whole=True)
-                everywhere.update(dict.fromkeys(names.of(point), mounted))
-    return Reserved(tuple(kept), path, everywhere, found.deciding, names)
+            if search_path.is_importable(_first_name(point, at)):
+                kept.update(dict.fromkeys(names.of(point)))
+    return Reserved(tuple(kept), found.searched, found.deciding, names)
 
 
 class _Found:
@@ -113,7 +108,7 @@ class _Found:
 
     def __init__(self) -> None:
         self.kept: dict[str, None] = {}
-        self.searched: dict[str, Searched] = {}
+        self.searched: dict[str, str] = {}
         self.deciding: dict[str, Refusal] = {}
         self._known: dict[str, str] = {}
 
@@ -131,17 +126,16 @@ class _Found:
         if real is not None:
             self.deciding.setdefault(real, refusal)
 
-    def search(self, searched: Searched, path: ImportPath) -> None:
-        refusal = _refusal("what agentctl itself imports", searched)
-        real = self._follow(os.fsdecode(searched.path), refusal)
+    def search(self, directory: str, hint: str) -> None:
+        refusal = Refusal("what agentctl itself imports (sys.path)", hint)
+        real = self._follow(directory, refusal)
         if real is None:
             return
-        self.searched.setdefault(real, searched)
-        for link in _links(real, path):
+        self.searched.setdefault(real, hint)
+        for link in _links(real):
             found = self._follow(link, refusal)
             if found is not None:
-                target = Searched(os.fsencode(link), searched.why, searched.hint, whole=True)
-                self.searched.setdefault(found, target)
+                self.kept[found] = None
 
     def _follow(self, path: str, refusal: Refusal) -> str | None:
         """The real path of *path*, if it is there; what decides which that is, is noted.
@@ -168,11 +162,18 @@ def _with_making(path: str, hint: str) -> str:
     return f"{make}; or {hint}" if hint else make
 
 
-def _links(directory: str, path: ImportPath) -> list[str]:
+def _links(directory: str) -> list[str]:
     """The links in *directory* that are called like modules."""
-    found = as_python_reads(lambda: [entry.name for entry in entries(directory) if entry.is_link])
-    return [os.path.join(directory, name) for name in found or () if path.has(name)]
+    try:
+        found = [entry.name for entry in entries(directory) if entry.is_link]
+    except UnreadableError as error:
+        # What we may not read, Python passes over; and no run can make it readable.
+        if error.number == errno.EACCES:
+            return []
+        raise
+    return [os.path.join(directory, name) for name in found if search_path.is_importable(name)]
 
 
-def _refusal(what: str, searched: Searched) -> Refusal:
-    return Refusal(f"{what} ({searched.why})", searched.hint)
+def _first_name(path: str, directory: str) -> str:
+    """What the part of *path* is called that lies in *directory*."""
+    return os.path.relpath(path, directory).split("/", 1)[0]

@@ -26,12 +26,9 @@ def system(network: Network) -> tuple[Piece, ...]:
     return _system(network, moment())
 
 
-def ours(places: Places, python_path: str) -> tuple[tuple[OwnFile, ...], tuple[Piece, ...]]:
-    """The interpreter and agentctl, as files and as pieces, and covers over our state.
-
-    *python_path*: ``PYTHONPATH`` of this process.
-    """
-    return _ours(places, python_path, moment())
+def ours(places: Places) -> tuple[tuple[OwnFile, ...], tuple[Piece, ...]]:
+    """The interpreter and agentctl, as files and as pieces, and covers over our state."""
+    return _ours(places, moment())
 
 
 def searched(
@@ -59,10 +56,8 @@ def _system(network: Network, _: int) -> tuple[Piece, ...]:
 
 
 @lru_cache(maxsize=4)
-def _ours(
-    places: Places, python_path: str, _: int
-) -> tuple[tuple[OwnFile, ...], tuple[Piece, ...]]:
-    files = own_files(places, python_path)
+def _ours(places: Places, _: int) -> tuple[tuple[OwnFile, ...], tuple[Piece, ...]]:
+    files = own_files(places)
     gathered = Gathered()
     for file in files:
         rank = Rank.KEPT if file.kept else Rank.SEEN

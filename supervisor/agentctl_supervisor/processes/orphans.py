@@ -10,14 +10,13 @@ import ctypes
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Collection
 from typing import Final
 
 import trio
 
-from agentctl_supervisor import readiness
+from agentctl_supervisor import isolated_python, readiness
 from agentctl_supervisor.processes.process_tree import children_of, descendants, open_pidfd
 
 _PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2), kernel 3.4
@@ -57,11 +56,12 @@ async def sweep_own(keep: Collection[int]) -> None:
     with trio.move_on_after(_WITHIN_S), contextlib.suppress(OSError, RuntimeError):
         # It cannot always be started; then the report names who is left.
         sweep = await trio.lowlevel.open_process(
-            [sys.executable, "-I", "-m", "agentctl_child.keepers.sweep", str(os.getpid()),
-             *(str(pid) for pid in keep)],
+            isolated_python.command(
+                "agentctl_child.keepers.sweep", *map(str, (os.getpid(), *keep))
+            ),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_reap_orphans, {sweep.pid, *keep})
             await sweep.wait()
