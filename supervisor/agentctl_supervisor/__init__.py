@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentctl_protocol import Reason, Report, Result, Rung, RunSpec, Sandbox, SpecError, State
-    from agentctl_supervisor.run import Run
+    from agentctl_supervisor.run.run import Run
     from agentctl_supervisor.supervisor import Supervisor
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "Supervisor",
 ]
 
-_OURS = {"Run": "agentctl_supervisor.run", "Supervisor": "agentctl_supervisor.supervisor"}
+_OURS = {"Run": "agentctl_supervisor.run.run", "Supervisor": "agentctl_supervisor.supervisor"}
 
 
 def __getattr__(name: str) -> "Any":

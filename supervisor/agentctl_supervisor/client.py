@@ -2,7 +2,7 @@
 
 It imports no event loop and starts no process.  It asks the supervisor that
 holds a run; where that one is dead it finishes its work (`recovery`), and where
-it does not answer it acts in its place (`outside_stop`).
+it does not answer it acts in its place (`stop_without_supervisor`).
 
 A stop by a supervisor that answers is the ordinary one, and imports nothing that
 only the others need: on a slow machine that is what it takes longest for.
@@ -44,7 +44,7 @@ from agentctl_supervisor.errors import (
     SupervisorGoneError,
     SupervisorStuckError,
 )
-from agentctl_supervisor.listing import created_record, current_report, listed
+from agentctl_supervisor.observe.list_runs import created_record, current_report, listed
 from agentctl_supervisor.store.finished_index import Summary
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
 
@@ -218,7 +218,7 @@ class _Ending:
                 return over
             created = created_record(self._directory) or self._await_created()
             # Whether it is frozen is known only after that time, also when it refuses us at
-            # once: `run_log` relies on it.
+            # once: `live_log` relies on it.
             deadline = time.monotonic() + PING_TIMEOUT_S
             if created is None or not answers(created):
                 if created is not None and _dies(created, deadline - time.monotonic()):
@@ -251,7 +251,7 @@ class _Ending:
         """The outcome, if the run is over or nobody holds it any more."""
         report = self._directory.read_report()
         if report is None and not self._directory.is_held():
-            from agentctl_supervisor.store.recovery import recover
+            from agentctl_supervisor.recover.recovery import recover
 
             report = recover(self._directory)
         if report is None:
@@ -277,7 +277,7 @@ class _Ending:
         raise _SupervisorLeftError("its supervisor hung up")
 
     def _from_outside(self) -> StopOutcome:
-        from agentctl_supervisor.outside_stop import stop_from_outside
+        from agentctl_supervisor.stop.stop_without_supervisor import stop_from_outside
 
         request = self._request
         kill = isinstance(request, KillRequest)

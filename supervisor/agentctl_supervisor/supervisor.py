@@ -19,11 +19,9 @@ from agentctl_protocol.shared_counters import used_up
 from agentctl_protocol.spawning import Launch
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import CONFINED, Containment, Reason, Sandbox
-from agentctl_supervisor import own_limits
-from agentctl_supervisor.aftermath import AT_ONCE
 from agentctl_supervisor.conditions.composition import Condition
 from agentctl_supervisor.conditions.json_form import from_value
-from agentctl_supervisor.control_server import ControlServer
+from agentctl_supervisor.control.server import ControlServer
 from agentctl_supervisor.errors import (
     AgentctlError,
     SandboxUnavailableError,
@@ -31,16 +29,11 @@ from agentctl_supervisor.errors import (
     SupervisorGoneError,
     cannot_start,
 )
-from agentctl_supervisor.keepers import Keepers
-from agentctl_supervisor.launch import check_start, launch_of, policy_of, settled, start_of
-from agentctl_supervisor.listing import current_report
-from agentctl_supervisor.output_pump import OnOutput
-from agentctl_supervisor.pipe_relay import threads_kept
-from agentctl_supervisor.plumbing import TWO_PIPES, OutputPipes, TheirEnds, lay
-from agentctl_supervisor.policy import private_directories
-from agentctl_supervisor.processes import broken_pipe, oom_kills
-from agentctl_supervisor.processes.cgroup import make_run_cgroup
-from agentctl_supervisor.processes.orphans import become_subreaper, sweep_own, wait_swept
+from agentctl_supervisor.event_loop.readiness import poll_thread
+from agentctl_supervisor.event_loop.worker_threads import worker_threads
+from agentctl_supervisor.observe.list_runs import current_report
+from agentctl_supervisor.policy import fresh_directories
+from agentctl_supervisor.processes import broken_pipe, oom_kills, own_limits
 from agentctl_supervisor.processes.own_uids import own_uids
 from agentctl_supervisor.processes.process_tree import (
     boot_id,
@@ -48,17 +41,23 @@ from agentctl_supervisor.processes.process_tree import (
     identity_of,
     pid_namespace,
 )
-from agentctl_supervisor.readiness import poll_thread
-from agentctl_supervisor.resuming import chain_of, told_of
-from agentctl_supervisor.run import Run
-from agentctl_supervisor.run_log import RunLog
-from agentctl_supervisor.spawner_process import SpawnerProcess
-from agentctl_supervisor.spawner_start import StartedSpawner
-from agentctl_supervisor.spawner_supply import SpawnerSupply
+from agentctl_supervisor.processes.run_cgroup import make_run_cgroup
+from agentctl_supervisor.recover.orphans import become_subreaper, sweep_own, wait_swept
+from agentctl_supervisor.report.estimates import DEFAULT, Estimator
+from agentctl_supervisor.run.launch import check_start, launch_of, policy_of, settled, start_of
+from agentctl_supervisor.run.launch_pipes import TWO_PIPES, OutputPipes, TheirEnds, lay
+from agentctl_supervisor.run.live_log import RunLog
+from agentctl_supervisor.run.output import OnOutput
+from agentctl_supervisor.run.pipe_relay import threads_kept
+from agentctl_supervisor.run.resuming import chain_of, told_of
+from agentctl_supervisor.run.run import Run
+from agentctl_supervisor.run.workspace_after_run import AT_ONCE
+from agentctl_supervisor.spawner.keepers import Keepers
+from agentctl_supervisor.spawner.process import SpawnerProcess
+from agentctl_supervisor.spawner.start import StartedSpawner
+from agentctl_supervisor.spawner.supply import SpawnerSupply
 from agentctl_supervisor.store import socket_files
-from agentctl_supervisor.store.estimates import DEFAULT, Estimator
 from agentctl_supervisor.store.run_directory import Home
-from agentctl_supervisor.worker_threads import worker_threads
 
 _RECORD_THREADS: Final = 8
 """Logs that are synced, and reports that are stored, at the same time."""
@@ -245,7 +244,7 @@ class Supervisor:
             if chain:
                 start = told_of(start, chain[0], chain[1:])
             check_start(start)
-            private_directories.make(policy, own_uid)
+            fresh_directories.make(policy, own_uid)
             try:
                 plumbing, theirs = lay(spec.stdin, output_pipes)
             except OSError as error:

@@ -23,8 +23,8 @@ import trio
 from agentctl_protocol.channel import agent_end
 from agentctl_protocol.messages import Events, Hello, Ready, Text
 from agentctl_supervisor import RunSpec, Supervisor
-from agentctl_supervisor.processes.cgroup import make_run_cgroup
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.processes.run_cgroup import make_run_cgroup
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 
 AGENTS = textwrap.dedent(

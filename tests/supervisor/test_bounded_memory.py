@@ -11,14 +11,14 @@ from agentctl_protocol.records import Record, VerdictRecord, Waiting
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import open_value, pack_value
 from agentctl_protocol.vocabulary import By
-from agentctl_supervisor.call_rules import CallRules
 from agentctl_supervisor.conditions.functions import MAX_EVENT_BYTES
 from agentctl_supervisor.conditions.judge import Judge
 from agentctl_supervisor.conditions.leaves import FunctionalTermination, TokenUsageTermination
-from agentctl_supervisor.gate import MAX_WAITING_BYTES, Gate
-from agentctl_supervisor.output_pump import _Tail
-from agentctl_supervisor.store.reconcile import Fold
-from agentctl_supervisor.used_ids import UsedIds
+from agentctl_supervisor.gate.call_rules import CallRules
+from agentctl_supervisor.gate.gate import MAX_WAITING_BYTES, Gate
+from agentctl_supervisor.gate.used_ids import UsedIds
+from agentctl_supervisor.report.reconcile import Fold
+from agentctl_supervisor.run.output import _Tail
 
 WIDE = "\U0010ffff"
 """A character of four bytes: the widest there is."""

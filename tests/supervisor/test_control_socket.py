@@ -18,7 +18,7 @@ from agentctl_protocol.vocabulary import Result
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.client import Client, answers
 from agentctl_supervisor.errors import StateDirectoryError
-from agentctl_supervisor.listing import created_record
+from agentctl_supervisor.observe.list_runs import created_record
 from agentctl_supervisor.processes.process_tree import boot_id, identity_of
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AgentctlHome

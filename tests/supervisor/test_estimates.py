@@ -11,9 +11,9 @@ from agentctl_protocol.records import Estimate, Record, RecordBody, Started, Sto
 from agentctl_protocol.report import Actor, UsageTotal
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By, Reason, Result
-from agentctl_supervisor.store.call_history import MAX_STREAMED, MAX_STREAMING, CutCall
-from agentctl_supervisor.store.estimates import estimate
-from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.report.call_history import MAX_STREAMED, MAX_STREAMING, CutCall
+from agentctl_supervisor.report.estimates import estimate
+from agentctl_supervisor.report.reconcile import Fold
 
 
 def raw(value: Any) -> msgspec.Raw:

@@ -25,10 +25,10 @@ from agentctl_protocol.report import Actor
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By, Reason, Result
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.conversation import Conversation
 from agentctl_supervisor.errors import LogFullError
-from agentctl_supervisor.plumbing import ChannelEnds
-from agentctl_supervisor.run_log import RunLog
+from agentctl_supervisor.run.conversation import Conversation
+from agentctl_supervisor.run.launch_pipes import ChannelEnds
+from agentctl_supervisor.run.live_log import RunLog
 from agentctl_supervisor.store.event_log import Appended, LogWriter
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home
@@ -59,7 +59,7 @@ class _FullFor(LogWriter):
 
 def _log(state: Home, monkeypatch: pytest.MonkeyPatch, full_for: bytes) -> RunLog:
     monkeypatch.setattr(_FullFor, "text", full_for)
-    monkeypatch.setattr("agentctl_supervisor.run_log.LogWriter", _FullFor)
+    monkeypatch.setattr("agentctl_supervisor.run.live_log.LogWriter", _FullFor)
     log = RunLog(state.create_run(FUNCTION), FUNCTION)
 
     def stop() -> None:

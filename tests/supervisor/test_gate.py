@@ -11,12 +11,12 @@ from agentctl_protocol.report import Actor
 from agentctl_protocol.spec import SpecError, check_pattern
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import Reason
-from agentctl_supervisor import call_arguments as arguments_module
-from agentctl_supervisor import gate as gates
-from agentctl_supervisor.call_arguments import arguments_of
-from agentctl_supervisor.call_pattern import CallPattern
-from agentctl_supervisor.call_rules import CallRules, Refusal
-from agentctl_supervisor.gate import Gate
+from agentctl_supervisor.gate import call_arguments as arguments_module
+from agentctl_supervisor.gate import gate as gates
+from agentctl_supervisor.gate.call_arguments import arguments_of
+from agentctl_supervisor.gate.call_pattern import CallPattern
+from agentctl_supervisor.gate.call_rules import CallRules, Refusal
+from agentctl_supervisor.gate.gate import Gate
 
 ANN = Actor("uid", "1000 (ann)")
 

@@ -35,13 +35,13 @@ from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import Reason, Result
-from agentctl_supervisor.conversation import STOPPING, Conversation
-from agentctl_supervisor.plumbing import ChannelEnds
 from agentctl_supervisor.processes.process_tree import boot_id
-from agentctl_supervisor.run_log import RunLog
+from agentctl_supervisor.recover.recovery import recover
+from agentctl_supervisor.report.reconcile import Fold
+from agentctl_supervisor.run.conversation import STOPPING, Conversation
+from agentctl_supervisor.run.launch_pipes import ChannelEnds
+from agentctl_supervisor.run.live_log import RunLog
 from agentctl_supervisor.store.log_reader import LogReader
-from agentctl_supervisor.store.reconcile import Fold
-from agentctl_supervisor.store.recovery import recover
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
 from agentctl_testkit_channel import channel_pair
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentctl_protocol.vocabulary import Rung
-from agentctl_supervisor.ladder import (
+from agentctl_supervisor.stop.ladder import (
     CROSSING_S,
     GIVE_UP_S,
     Action,

@@ -13,7 +13,7 @@ from hypothesis.stateful import (
 )
 
 from agentctl_protocol.vocabulary import Rung
-from agentctl_supervisor.ladder import (
+from agentctl_supervisor.stop.ladder import (
     GIVE_UP_S,
     CallAsked,
     GiveUp,

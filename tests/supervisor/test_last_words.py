@@ -9,7 +9,7 @@ import trio
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Result, Rung
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.conversation import Conversation
+from agentctl_supervisor.run.conversation import Conversation
 from agentctl_supervisor.store.run_directory import Home
 
 SAYS_HELLO = """

@@ -16,8 +16,8 @@ from agentctl_protocol.spec import RunSpec, SpecError
 from agentctl_protocol.vocabulary import Containment, Result, Sandbox
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.errors import SpawnError
-from agentctl_supervisor.spawner_process import SpawnerProcess
-from agentctl_supervisor.spawner_start import StartedSpawner
+from agentctl_supervisor.spawner.process import SpawnerProcess
+from agentctl_supervisor.spawner.start import StartedSpawner
 from agentctl_supervisor.store.run_directory import Home
 
 

@@ -23,11 +23,11 @@ from agentctl_protocol.records import (
 from agentctl_protocol.report import FiredCondition, Processes, Report, Survivor
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By
-from agentctl_supervisor.gate import Gate
-from agentctl_supervisor.store.estimates import estimate
-from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.gate.gate import Gate
+from agentctl_supervisor.report.estimates import estimate
+from agentctl_supervisor.report.reconcile import Fold
+from agentctl_supervisor.report.usage import MAX_TOKENS
 from agentctl_supervisor.store.record_room import fitted
-from agentctl_supervisor.store.usage import MAX_TOKENS
 
 COUNTS = st.sampled_from([0, 1, (1 << 53), (1 << 62), MAX_TOKENS - 1, MAX_TOKENS])
 FLOATS = st.sampled_from([0.0, -0.0, 1e308, -1e308, 5e-324, float("inf"), float("nan")])

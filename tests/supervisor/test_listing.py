@@ -14,8 +14,8 @@ from agentctl_protocol.framing import FrameBuffer, frame
 from agentctl_protocol.records import Stop
 from agentctl_protocol.report import Actor, Report
 from agentctl_protocol.vocabulary import Reason, Result, State
-from agentctl_supervisor import status_query
 from agentctl_supervisor.client import Client
+from agentctl_supervisor.control import status_query
 from agentctl_testkit import AgentctlHome
 from agentctl_testkit_held import HeldRun
 

@@ -39,10 +39,10 @@ from agentctl_protocol.report import Actor
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import By, Reason, Result
+from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_follower import LogFollower
 from agentctl_supervisor.store.log_reader import LogReader, segment_name
-from agentctl_supervisor.store.reconcile import Fold
 from agentctl_testkit_log import RUN_ID
 
 SPEC: Final = RunSpec(target="module:function")

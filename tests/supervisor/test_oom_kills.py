@@ -9,12 +9,12 @@ from agentctl_protocol.records import ContainedRecord, Created, Exit, Lost
 from agentctl_protocol.spawning import Exited, ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment
-from agentctl_supervisor.ending import how_it_ended
 from agentctl_supervisor.processes import oom_kills
-from agentctl_supervisor.store.leftovers import Leftovers
-from agentctl_supervisor.store.outcome import Facts, outcome
-from agentctl_supervisor.store.reconcile import Fold
-from agentctl_supervisor.store.recovery import missing_records
+from agentctl_supervisor.recover.leftover_processes import Leftovers
+from agentctl_supervisor.recover.recovery import missing_records
+from agentctl_supervisor.report.ending import how_it_ended
+from agentctl_supervisor.report.reconcile import Fold
+from agentctl_supervisor.report.run_outcome import Facts, outcome
 
 SELF = ProcessIdentity(1, 1)
 TOLD = "the kernel killed processes for want of memory while it ran"

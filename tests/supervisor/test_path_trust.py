@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentctl_supervisor.errors import StateDirectoryError
-from agentctl_supervisor.store.path_trust import check_ours
+from agentctl_supervisor.filesystem.path_trust import check_ours
+from agentctl_supervisor.filesystem.state_paths import state_root
 from agentctl_supervisor.store.run_directory import Home
-from agentctl_supervisor.store.state_paths import state_root
 from agentctl_testkit import ORDINARY_UID
 from agentctl_testkit_capabilities import Capability, needs
 

@@ -9,7 +9,7 @@ import pytest
 from agentctl_protocol.spawning import Bind
 from agentctl_supervisor.policy.code_root import code_root
 from agentctl_supervisor.policy.decision import Policy
-from agentctl_supervisor.policy.places import Places
+from agentctl_supervisor.policy.unsuitable_directories import Places
 from agentctl_testkit_policy import ALONE, policy_in
 
 

@@ -17,22 +17,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentctl_protocol.vocabulary import EXIT_OWN_FAILURE, Sandbox
-from agentctl_supervisor.policy import contents, git_config, protected
-from agentctl_supervisor.policy.contents import UnreadableError
+from agentctl_supervisor.filesystem.mount_table import Mount
+from agentctl_supervisor.filesystem.open_beneath import open_root
+from agentctl_supervisor.policy import git_config, protected, untrusted_files
 from agentctl_supervisor.policy.git_names import MOST
-from agentctl_supervisor.policy.other_names import OtherNames
-from agentctl_supervisor.processes.mountinfo import Mount
-from agentctl_supervisor.workspace.beneath import open_root
+from agentctl_supervisor.policy.path_aliases import OtherNames
+from agentctl_supervisor.policy.untrusted_files import UnreadableError
 from agentctl_supervisor.workspace.exposure import exposed, names_now
 from agentctl_testkit import ORDINARY_UID, ordinary_directory
 from agentctl_testkit_policy import policy_in, read_only_in
 
 READERS: dict[str, Callable[[str], object]] = {
-    "beginning": lambda path: contents.beginning(path, 100),
-    "whole": lambda path: contents.whole(path, 100),
-    "status": contents.status,
-    "is_there": contents.is_there,
-    "entries": lambda path: list(contents.entries(path)),
+    "beginning": lambda path: untrusted_files.beginning(path, 100),
+    "whole": lambda path: untrusted_files.whole(path, 100),
+    "status": untrusted_files.status,
+    "is_there": untrusted_files.is_there,
+    "entries": lambda path: list(untrusted_files.entries(path)),
 }
 EVERY_READER = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 
@@ -132,16 +132,16 @@ def test_what_is_no_file_could_say_anything(tmp_path: Path, name: str) -> None:
 def test_what_is_too_long_is_not_half_believed(tmp_path: Path) -> None:
     """`whole` has all of it or raises."""
     (tmp_path / "file").write_bytes(b"x" * 101)
-    assert contents.beginning(str(tmp_path / "file"), 100) == b"x" * 100
+    assert untrusted_files.beginning(str(tmp_path / "file"), 100) == b"x" * 100
     with pytest.raises(UnreadableError, match="longer"):
-        contents.whole(str(tmp_path / "file"), 100)
+        untrusted_files.whole(str(tmp_path / "file"), 100)
 
 
 def test_a_lease_is_not_waited_for(tmp_path: Path) -> None:
     """It refuses at once, and says what it is; a blocking open(2) would take 45 s."""
     (tmp_path / "file").write_text("x")
     with leased(tmp_path / "file"), pytest.raises(UnreadableError, match="holds a lease"):
-        contents.beginning(str(tmp_path / "file"), 100)
+        untrusted_files.beginning(str(tmp_path / "file"), 100)
 
 
 def test_without_descriptors_nothing_is_known(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ import pytest
 
 from agentctl_protocol.spec import RunSpec, SpecError
 from agentctl_protocol.vocabulary import Network, Sandbox
-from agentctl_supervisor.launch import settled
 from agentctl_supervisor.policy import protected
 from agentctl_supervisor.policy.accounts import group, passwd
 from agentctl_supervisor.policy.environment import chosen, inherited
+from agentctl_supervisor.run.launch import settled
 
 _OURS = {"PATH": "/bin", "LC_TIME": "C", "TERM": "xterm", "TOKEN": "secret", "SSH_AUTH_SOCK": "/s"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentctl_supervisor.policy import git_names, protected
-from agentctl_supervisor.policy.contents import UnreadableError
+from agentctl_supervisor.policy.untrusted_files import UnreadableError
 from agentctl_testkit_policy import policy_in, read_only_in
 
 

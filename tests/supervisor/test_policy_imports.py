@@ -13,11 +13,11 @@ import pytest
 
 from agentctl_protocol.spec import SpecError
 from agentctl_protocol.vocabulary import Sandbox
-from agentctl_supervisor.isolated_python import PACKAGES
 from agentctl_supervisor.policy import own_files, search_path
+from agentctl_supervisor.policy.never_writable import Reserved, reserved
 from agentctl_supervisor.policy.own_files import OwnFile
-from agentctl_supervisor.policy.places import places
-from agentctl_supervisor.policy.reserved import Reserved, reserved
+from agentctl_supervisor.policy.unsuitable_directories import places
+from agentctl_supervisor.processes.isolated_python import PACKAGES
 from agentctl_testkit_policy import ALONE, policy_in, read_only_in
 
 Search = Callable[[Path | str], None]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentctl_supervisor.policy.installations import beside, prefix_parts
-from agentctl_supervisor.policy.places import Places
+from agentctl_supervisor.policy.unsuitable_directories import Places
 
 
 @pytest.fixture

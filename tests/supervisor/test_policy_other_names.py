@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.policy import other_names
+from agentctl_supervisor.filesystem.mount_table import Mount, mounts, table
+from agentctl_supervisor.policy import path_aliases
 from agentctl_supervisor.policy.links import is_beneath
-from agentctl_supervisor.policy.other_names import OtherNames
-from agentctl_supervisor.policy.places import Places, refuse_broad
-from agentctl_supervisor.policy.reserved import Reserved
+from agentctl_supervisor.policy.never_writable import Reserved
+from agentctl_supervisor.policy.path_aliases import OtherNames
+from agentctl_supervisor.policy.unsuitable_directories import Places, refuse_broad
 from agentctl_supervisor.policy.workspace import Candidate, choose
-from agentctl_supervisor.processes.mountinfo import Mount, mounts, table
 
 _ADA = "/home/ada"
 
@@ -44,7 +44,7 @@ def imagined(monkeypatch: pytest.MonkeyPatch) -> OtherNames:
         return max(above, key=lambda mount: len(mount.point)).number
 
     monkeypatch.setattr(os, "lstat", lambda _: found)
-    monkeypatch.setattr(other_names, "mount_of", mount_of)
+    monkeypatch.setattr(path_aliases, "mount_of", mount_of)
     return OtherNames(table)
 
 

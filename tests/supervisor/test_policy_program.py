@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agentctl_supervisor.policy.places import Places
 from agentctl_supervisor.policy.program import Program, Surroundings, look_up, module_code
+from agentctl_supervisor.policy.unsuitable_directories import Places
 
 _PLACES = Places(homes=("/home/ada",), home="/home/ada", states=())
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.policy.places import Places, places, refuse_broad
-from agentctl_supervisor.policy.reserved import Reserved
+from agentctl_supervisor.policy.never_writable import Reserved
+from agentctl_supervisor.policy.unsuitable_directories import Places, places, refuse_broad
 from agentctl_supervisor.policy.workspace import Candidate, Workspace, choose, look
 from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_policy import ALONE

@@ -11,8 +11,8 @@ import trio.lowlevel
 import trio.testing
 
 from agentctl_protocol.vocabulary import EXIT_OWN_FAILURE
-from agentctl_supervisor import readiness
 from agentctl_supervisor.errors import SpawnError
+from agentctl_supervisor.event_loop import readiness
 
 
 @pytest.fixture

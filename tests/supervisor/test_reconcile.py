@@ -47,9 +47,9 @@ from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import By, Reason, Result, Rung, State
-from agentctl_supervisor.store.call_history import MAX_CALLS, MAX_VALUE_BYTES
-from agentctl_supervisor.store.reconcile import Fold
-from agentctl_supervisor.store.text_tail import MAX_TEXT
+from agentctl_supervisor.report.call_history import MAX_CALLS, MAX_VALUE_BYTES
+from agentctl_supervisor.report.reconcile import Fold
+from agentctl_supervisor.report.text_tail import MAX_TEXT
 
 PROGRAM = RunSpec(argv=("/bin/true",))
 FUNCTION = RunSpec(target="module:function")

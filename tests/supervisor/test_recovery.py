@@ -31,11 +31,11 @@ from agentctl_protocol.values import pack_value
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung, State
 from agentctl_supervisor.errors import DamagedRunError, LogFullError
 from agentctl_supervisor.processes import process_tree
-from agentctl_supervisor.store import recovery
+from agentctl_supervisor.recover import recovery
+from agentctl_supervisor.recover.leftover_processes import Leftovers, end_leftovers
+from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store.event_log import LogWriter
-from agentctl_supervisor.store.leftovers import Leftovers, end_leftovers
 from agentctl_supervisor.store.log_reader import LogReader
-from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
 from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
 

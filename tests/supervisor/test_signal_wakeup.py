@@ -6,7 +6,7 @@ import select
 import signal
 import threading
 
-from agentctl_supervisor.signal_wakeup import poll
+from agentctl_supervisor.processes.signal_wakeup import poll
 
 
 def _wakeup_fd() -> int:

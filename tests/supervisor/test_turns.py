@@ -21,10 +21,10 @@ from agentctl_protocol.messages import (
     Ready,
     Text,
 )
-from agentctl_supervisor import turns as module
-from agentctl_supervisor.channel_pump import ChannelPump
-from agentctl_supervisor.plumbing import ChannelEnds
-from agentctl_supervisor.turns import MAX_ITEMS, Turns, in_turns, turns
+from agentctl_supervisor.event_loop import turns as module
+from agentctl_supervisor.event_loop.turns import MAX_ITEMS, Turns, in_turns, turns
+from agentctl_supervisor.run.channel import ChannelPump
+from agentctl_supervisor.run.launch_pipes import ChannelEnds
 
 GREETING = (Hello(version=1), Ready())
 MANY = 20_000

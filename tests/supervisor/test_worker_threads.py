@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from agentctl_supervisor.worker_threads import run_sync, worker_threads
+from agentctl_supervisor.event_loop.worker_threads import run_sync, worker_threads
 
 
 @pytest.fixture

@@ -23,10 +23,11 @@ from agentctl_protocol.report import Workspace
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Result, Rung, Sandbox
-from agentctl_supervisor import Supervisor, aftermath
-from agentctl_supervisor.aftermath import Aftermath
+from agentctl_supervisor import Supervisor
 from agentctl_supervisor.errors import LogFullError
-from agentctl_supervisor.run_log import RunLog
+from agentctl_supervisor.run import workspace_after_run
+from agentctl_supervisor.run.live_log import RunLog
+from agentctl_supervisor.run.workspace_after_run import Aftermath
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home
@@ -57,8 +58,8 @@ async def test_a_file_system_that_does_not_answer_holds_up_no_end(
 ) -> None:
     """The look is given up, the report says why, and the next run's is not in its way."""
     answer = threading.Event()
-    monkeypatch.setattr(aftermath, "_HUNG_S", 0.05)
-    monkeypatch.setattr(aftermath, "LOOK_S", 0.0)
+    monkeypatch.setattr(workspace_after_run, "_HUNG_S", 0.05)
+    monkeypatch.setattr(workspace_after_run, "LOOK_S", 0.0)
     look = Survey.look
 
     def hang(*_: object) -> Workspace:
@@ -70,12 +71,12 @@ async def test_a_file_system_that_does_not_answer_holds_up_no_end(
     log.append(Started())
     log.append(RungRecord(step=Rung.SIGKILL, open_files=("half",)))
     try:
-        for _ in range(2 * aftermath.AT_ONCE):
+        for _ in range(2 * workspace_after_run.AT_ONCE):
             await after.write_down()
     finally:
         answer.set()
     monkeypatch.setattr(Survey, "look", look)
-    monkeypatch.setattr(aftermath, "_HUNG_S", 60.0)
+    monkeypatch.setattr(workspace_after_run, "_HUNG_S", 60.0)
     assert (await after._look(())).incomplete == ""
 
     log.append(End())

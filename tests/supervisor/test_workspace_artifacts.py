@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from agentctl_supervisor.filesystem.open_beneath import open_root
 from agentctl_supervisor.workspace import artifacts
 from agentctl_supervisor.workspace.artifacts import Refused, examine, open_artifact, read_small
-from agentctl_supervisor.workspace.beneath import open_root
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentctl_supervisor.workspace import beneath
+from agentctl_supervisor.filesystem import open_beneath
 from agentctl_supervisor.workspace.changes import Bounds, Special, Walk
 from agentctl_supervisor.workspace.clock import Beginning, beginning, is_since, since_ns
 from agentctl_testkit import ORDINARY_UID
@@ -23,7 +23,7 @@ def walked(
     directory: Path, since: int = EVERYTHING, bounds: Bounds = GENEROUS, **options: object
 ) -> Walk:
     walk = Walk(since, bounds, **options)  # type: ignore[arg-type]
-    root = beneath.open_root(os.fsencode(directory))
+    root = open_beneath.open_root(os.fsencode(directory))
     try:
         walk.run(root)
     finally:
@@ -35,7 +35,7 @@ def walked(
 def opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways of opening beneath a directory: they promise the same."""
     if request.param != "openat2":
-        monkeypatch.setattr(beneath, "_openat2", lambda *_: None)
+        monkeypatch.setattr(open_beneath, "_openat2", lambda *_: None)
 
 
 def test_it_names_what_changed_and_not_what_did_not(tmp_path: Path, opening: None) -> None:
@@ -151,7 +151,7 @@ def test_a_link_in_the_way_to_the_root_is_refused(tmp_path: Path, opening: None)
 
     for path in ("link", "link/below"):
         with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
-            beneath.open_root(os.fsencode(tmp_path / path))
+            open_beneath.open_root(os.fsencode(tmp_path / path))
 
 
 def test_what_is_no_file_is_not_opened_and_is_told(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_directory_that_cannot_be_read_is_counted(tmp_path: Path) -> None:
     (tmp_path / "closed").chmod(0)
 
     walk = Walk(EVERYTHING, GENEROUS)
-    root = beneath.open_root(os.fsencode(tmp_path))
+    root = open_beneath.open_root(os.fsencode(tmp_path))
     os.seteuid(ORDINARY_UID)
     try:
         walk.run(root)
@@ -326,7 +326,7 @@ def test_another_mount_is_not_entered(tmp_path: Path, kind: str) -> None:
     (inside / "mounted").mkdir(parents=True)
     script = (
         "import os, sys\n"
-        "from agentctl_supervisor.workspace.beneath import open_root\n"
+        "from agentctl_supervisor.filesystem.open_beneath import open_root\n"
         "from agentctl_supervisor.workspace.changes import Walk\n"
         f"open({os.fspath(inside / 'mounted/secret')!r}, 'w').close()\n"
         "walk = Walk(0)\n"

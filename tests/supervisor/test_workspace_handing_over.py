@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from agentctl_supervisor.filesystem.open_beneath import open_root
 from agentctl_supervisor.processes.own_uids import OwnUids, uids_of
-from agentctl_supervisor.workspace.beneath import open_root
 from agentctl_supervisor.workspace.handing_over import HandingOver, hand_over
 from agentctl_testkit_capabilities import Capability, needs
 

@@ -8,7 +8,7 @@ import pytest
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.store.run_directory import Home
-from agentctl_supervisor.workspace.private_places import remove_private
+from agentctl_supervisor.workspace.own_directories import remove_private
 from agentctl_supervisor.workspace.removal import remove_tree
 from agentctl_testkit import ORDINARY_UID, let_everybody_in
 from agentctl_testkit_capabilities import Capability, needs
@@ -117,7 +117,7 @@ def test_whoever_finishes_a_dead_run_removes_what_was_for_its_life(
     tmp_path: Path, where: str
 ) -> None:
     """Its supervisor died before it could."""
-    from agentctl_supervisor.store import recovery
+    from agentctl_supervisor.recover import recovery
 
     home = Home(tmp_path / "home", {})
     home.runs_path.mkdir(parents=True)
@@ -132,7 +132,8 @@ def test_whoever_finishes_a_dead_run_removes_what_was_for_its_life(
 
 def test_prune_removes_a_run_whatever_is_in_its_workspace(shallow_afterwards: Path) -> None:
     """A private workspace goes with its run, and counts in what the run takes."""
-    from agentctl_supervisor.store import pruning, recovery
+    from agentctl_supervisor.recover import recovery
+    from agentctl_supervisor.store import pruning
 
     home = Home(shallow_afterwards / "home", {})
     home.runs_path.mkdir(parents=True)

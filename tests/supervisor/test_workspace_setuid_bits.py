@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentctl_supervisor.workspace.beneath import open_root
+from agentctl_supervisor.filesystem.open_beneath import open_root
 from agentctl_supervisor.workspace.changes import Bounds, Walk
 from agentctl_supervisor.workspace.clock import beginning, since_ns
 from agentctl_supervisor.workspace.setuid_bits import TakingOff

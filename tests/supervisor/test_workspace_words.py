@@ -18,10 +18,10 @@ from agentctl_protocol.report import Report, Workspace
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By, Reason, Rung, Sandbox, State
-from agentctl_supervisor.cli import workspace_words
-from agentctl_supervisor.store.reconcile import Fold
-from agentctl_supervisor.store.workspace_history import without_names
-from agentctl_supervisor.workspace.roots import roots_of
+from agentctl_supervisor.cli.wording import workspace_words
+from agentctl_supervisor.filesystem.writable_roots import roots_of
+from agentctl_supervisor.report.reconcile import Fold
+from agentctl_supervisor.report.workspace_history import without_names
 
 CREATED = Created(
     supervisor=ProcessIdentity(1, 1), boot_id="b", workspace="/w", private_workspace=True

@@ -26,7 +26,7 @@ from agentctl_child.sandbox.bpf import Condition, Rule
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.errors import AgentctlError
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.supervisor import Supervisor
 
 _EPOLL_CTL_ADD = 1

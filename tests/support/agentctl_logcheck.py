@@ -17,8 +17,8 @@ import msgspec
 from agentctl_protocol.records import End
 from agentctl_protocol.report import Report
 from agentctl_supervisor.errors import AgentctlError
+from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store.log_reader import LogReader, segment_name
-from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.run_directory import RunDirectory
 from agentctl_testkit_audit import audit
 

@@ -12,7 +12,7 @@ import trio
 
 from agentctl_protocol.spec import RunSpec, SpecError
 from agentctl_supervisor.errors import AgentctlError
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.supervisor import Supervisor
 
 EVERY_S = 0.005

@@ -21,7 +21,7 @@ import trio
 
 from agentctl_protocol.spec import RunSpec
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.run.run import Run
 
 PROGRAM: Final = Path(__file__)
 

@@ -40,8 +40,8 @@ from agentctl_protocol.records import (
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Result
+from agentctl_supervisor.recover.recovery import current
 from agentctl_supervisor.store.log_reader import LogReader
-from agentctl_supervisor.store.recovery import current
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
 from agentctl_testkit import (
     AGENTS,

@@ -9,8 +9,8 @@ from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By
 from agentctl_supervisor.processes.process_tree import boot_id, identity_of
+from agentctl_supervisor.recover.recovery import recover
 from agentctl_supervisor.store.event_log import LogWriter
-from agentctl_supervisor.store.recovery import recover
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AgentctlHome
 

@@ -8,7 +8,7 @@ from agentctl_protocol.spawning import Bind
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Network, Sandbox
 from agentctl_supervisor.policy.decision import Ground, Policy, decide
-from agentctl_supervisor.policy.other_names import OtherNames
+from agentctl_supervisor.policy.path_aliases import OtherNames
 
 ALONE: Final = OtherNames(())
 """Of a machine where nothing is mounted in two places."""

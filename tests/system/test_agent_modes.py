@@ -8,7 +8,7 @@ import trio
 from agentctl_protocol.messages import Events
 from agentctl_protocol.vocabulary import Result
 from agentctl_supervisor import RunSpec, Supervisor
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS
 

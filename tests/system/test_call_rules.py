@@ -14,7 +14,7 @@ from agentctl_protocol.vocabulary import Containment, Reason, Result, State
 from agentctl_supervisor import RunSpec, Supervisor
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import NotWaitingError
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, AgentctlHome
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from agentctl_protocol.vocabulary import Sandbox
-from agentctl_supervisor.cli.doctor_command import page
+from agentctl_supervisor.cli.commands.doctor import page
 from agentctl_supervisor.doctor.chain import Chain
 from agentctl_supervisor.doctor.check import Check
 from agentctl_supervisor.doctor.checks import judge

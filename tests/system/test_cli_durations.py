@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentctl_supervisor.durations import (
+from agentctl_supervisor.errors import UsageError
+from agentctl_supervisor.text.durations import (
     parse_duration,
     parse_limit,
     show_age,
     show_duration,
 )
-from agentctl_supervisor.errors import UsageError
 
 
 @pytest.mark.parametrize(

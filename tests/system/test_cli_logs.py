@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.records import Output
-from agentctl_supervisor.cli.harmless_output import HarmlessOutput
-from agentctl_supervisor.following import Following
+from agentctl_supervisor.cli.terminal.output_sanitizer import HarmlessOutput
+from agentctl_supervisor.observe.follow import Following
 from agentctl_supervisor.store.log_places import tail
 from agentctl_testkit import AgentctlHome
 from agentctl_testkit_held import HeldRun

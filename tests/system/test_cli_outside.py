@@ -23,7 +23,10 @@ from agentctl_protocol.report import Actor, Processes
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung, State
-from agentctl_supervisor.outside_stop import (
+from agentctl_supervisor.processes.process_tree import identity_of, open_pidfd, wait_dead
+from agentctl_supervisor.recover.stop_seen_by_client import told
+from agentctl_supervisor.report.reconcile import Fold
+from agentctl_supervisor.stop.stop_without_supervisor import (
     KILL_SIGNAL,
     TERMINATE_SIGNAL,
     Grip,
@@ -31,12 +34,9 @@ from agentctl_supervisor.outside_stop import (
     _leave,
     plan,
 )
-from agentctl_supervisor.processes.process_tree import identity_of, open_pidfd, wait_dead
 from agentctl_supervisor.store.finished_index import FinishedIndex
 from agentctl_supervisor.store.log_reader import LogReader
-from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.run_directory import RunDirectory
-from agentctl_supervisor.store.seen_by_others import told
 from agentctl_testkit import AgentctlHome, is_alive, wait_until_gone
 from agentctl_testkit_capabilities import Capability, needs
 from agentctl_testkit_cli import SLEEPER, STUBBORN, Foregrounds, freeze

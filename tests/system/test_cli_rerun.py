@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.spec import RunSpec
-from agentctl_supervisor.cli.rerun_command import renewed
+from agentctl_supervisor.cli.commands.rerun import renewed
 from agentctl_testkit import AgentctlHome
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentctl_supervisor.cli.terminal import clip, plain, width
+from agentctl_supervisor.cli.terminal.console import clip, plain, width
 
 
 @pytest.mark.parametrize(

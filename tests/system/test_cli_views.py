@@ -16,11 +16,11 @@ from agentctl_protocol.report import (
     UsageTotal,
 )
 from agentctl_protocol.vocabulary import Reason, Result, Rung, State
-from agentctl_supervisor.cli.narration import Narrator
-from agentctl_supervisor.cli.ps_command import row, table
-from agentctl_supervisor.cli.show_command import page
-from agentctl_supervisor.cli.stop_command import sentence
-from agentctl_supervisor.cli.wording import outcome, summary
+from agentctl_supervisor.cli.commands.ps import row, table
+from agentctl_supervisor.cli.commands.show import page
+from agentctl_supervisor.cli.commands.stop import sentence
+from agentctl_supervisor.cli.wording.narration import Narrator
+from agentctl_supervisor.cli.wording.phrases import outcome, summary
 from agentctl_supervisor.client import StopOutcome
 
 _THEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

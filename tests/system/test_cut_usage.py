@@ -11,7 +11,7 @@ from agentctl_protocol.records import Estimate, Stop
 from agentctl_protocol.report import Report, UsageTotal
 from agentctl_protocol.vocabulary import Result
 from agentctl_supervisor import RunSpec, Supervisor
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, AgentctlHome, new_marker
 from agentctl_testkit_cli import Foregrounds

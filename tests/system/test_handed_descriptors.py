@@ -17,7 +17,7 @@ from agentctl_protocol.messages import Events, Text
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Reason, Result, Sandbox
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, AgentctlHome, descriptors
 from agentctl_testkit_capabilities import Capability, needs

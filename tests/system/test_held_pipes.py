@@ -13,7 +13,7 @@ import trio
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Result, Sandbox
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, MARKER_VARIABLE, alive, kill_all, new_marker
 from agentctl_testkit_capabilities import Capability, needs

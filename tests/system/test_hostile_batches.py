@@ -9,9 +9,9 @@ import trio
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Result, Sandbox, State
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.store.reconcile import Fold
+from agentctl_supervisor.event_loop.turns import MAX_ITEMS
+from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store.run_directory import Home
-from agentctl_supervisor.turns import MAX_ITEMS
 from agentctl_testkit import AGENTS
 
 ATTACKERS = 2

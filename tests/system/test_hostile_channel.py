@@ -19,7 +19,7 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Result
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.client import Client
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import (
     AGENTS,

@@ -24,9 +24,9 @@ from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Reason, Result, Sandbox, State
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.internal_error import FILE_NAME
-from agentctl_supervisor.listing import created_record, current_report
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.observe.list_runs import created_record, current_report
+from agentctl_supervisor.run.internal_error import FILE_NAME
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import MARKER_VARIABLE, alive, new_marker

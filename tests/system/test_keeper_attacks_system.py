@@ -21,7 +21,7 @@ import pytest
 from agentctl_protocol.records import Started, Stop
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung
-from agentctl_supervisor.store.recovery import current
+from agentctl_supervisor.recover.recovery import current
 from agentctl_testkit import AGENTS, alive, wait_until_gone
 from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
 from agentctl_testkit_clock import Stopwatch

@@ -10,9 +10,9 @@ from agentctl_protocol.records import End, Exit, Stop, SupervisorRecord, Verdict
 from agentctl_protocol.report import Actor
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Reason, Result
+from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_reader import LogReader
-from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
 
 STOP = Stop(Result.STOPPED, Reason.USER, "", Actor("uid", "0"), 0.0, 0.0)

@@ -16,8 +16,8 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.client import Client, StopOutcome
-from agentctl_supervisor.gate import Gate
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.gate.gate import Gate
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, AgentctlHome, Hostile, RollCall
 from agentctl_testkit_matrix import (

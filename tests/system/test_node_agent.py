@@ -41,7 +41,7 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.values import open_value
 from agentctl_protocol.vocabulary import Reason, Result
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, MARKER_VARIABLE, ORDINARY_UID, REPOSITORY, alive
 from agentctl_testkit_capabilities import Capability, needs

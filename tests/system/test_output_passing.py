@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentctl_supervisor.plumbing import OutputPipes
+from agentctl_supervisor.run.launch_pipes import OutputPipes
 from agentctl_testkit import AgentctlHome
 from agentctl_testkit_capabilities import Capability, needs
 

@@ -12,7 +12,7 @@ from agentctl_protocol.records import VerdictRecord
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Rung
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.climb import Climb
+from agentctl_supervisor.stop.ladder_run import Climb
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, MARKER_VARIABLE, alive
 

@@ -14,7 +14,7 @@ import pytest
 from agentctl_protocol.shell_words import shell_word
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.visible_text import is_visible
-from agentctl_supervisor.json_text import json_line, json_page
+from agentctl_supervisor.text.json_text import json_line, json_page
 from agentctl_testkit import AGENTS, AgentctlHome
 
 SAID = runpy.run_path(str(AGENTS / "terminal_driver.py"))["SAID"]

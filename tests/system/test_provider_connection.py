@@ -22,7 +22,7 @@ from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Result, Rung
 from agentctl_supervisor import Supervisor
-from agentctl_supervisor.run import Run
+from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, RollCall, agent_environment, alive, situation

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from agentctl_protocol.vocabulary import Containment, Reason, Result
-from agentctl_supervisor.store.recovery import current
+from agentctl_supervisor.recover.recovery import current
 from agentctl_testkit import alive
 from agentctl_testkit_clock import Stopwatch
 from agentctl_testkit_faults import (

@@ -15,7 +15,7 @@ from agentctl_protocol.report import Call, Report
 from agentctl_protocol.vocabulary import Result, State
 from agentctl_supervisor import RunSpec, Supervisor
 from agentctl_supervisor.errors import NoSuchRunError
-from agentctl_supervisor.resuming import MAX_HISTORY_BYTES, CannotResumeError, told_of
+from agentctl_supervisor.run.resuming import MAX_HISTORY_BYTES, CannotResumeError, told_of
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, AgentctlHome, new_marker
 from agentctl_testkit_cli import Foregrounds

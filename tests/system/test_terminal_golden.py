@@ -50,10 +50,10 @@ from agentctl_protocol.report import Actor, Processes, Survivor
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By, Containment, Reason, Result, Rung
-from agentctl_supervisor.cli.ps_command import table
-from agentctl_supervisor.cli.show_command import page
+from agentctl_supervisor.cli.commands.ps import table
+from agentctl_supervisor.cli.commands.show import page
+from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store.log_reader import segment_name
-from agentctl_supervisor.store.reconcile import Fold
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AgentctlHome
 from agentctl_testkit_pty import Emulator, Transcript, transcripts

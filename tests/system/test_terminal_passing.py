@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentctl_supervisor.cli.passing_output import PassingOutput
-from agentctl_supervisor.cli.screen import Screen
+from agentctl_supervisor.cli.terminal.output_passthrough import PassingOutput
+from agentctl_supervisor.cli.terminal.screen import Screen
 from agentctl_testkit_pty import Emulator
 
 _STATUS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=79)

@@ -9,10 +9,10 @@ import pytest
 from agentctl_protocol.control import Step
 from agentctl_protocol.report import LadderStep, Report
 from agentctl_protocol.vocabulary import Rung, State
-from agentctl_supervisor.cli.habits import hint_after
-from agentctl_supervisor.cli.narration import Narrator
-from agentctl_supervisor.cli.onlooker import Onlooker, names
-from agentctl_supervisor.cli.status_line import clock, fitting, waiting
+from agentctl_supervisor.cli.commands.typical_stop_time import hint_after
+from agentctl_supervisor.cli.terminal.remaining_processes import Onlooker, names
+from agentctl_supervisor.cli.terminal.status_line import clock, fitting, waiting
+from agentctl_supervisor.cli.wording.narration import Narrator
 from agentctl_testkit import AgentctlHome
 from agentctl_testkit_cli import Foregrounds
 from agentctl_testkit_pty import CTRL_C, Terminal

@@ -12,9 +12,9 @@ from agentctl_protocol.control import Step
 from agentctl_protocol.report import LogSummary, Report
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.vocabulary import Rung, State
-from agentctl_supervisor.cli.live_view import LiveView
-from agentctl_supervisor.cli.narration import Narrator
-from agentctl_supervisor.cli.sampling import Sampler
+from agentctl_supervisor.cli.terminal.live_view import LiveView
+from agentctl_supervisor.cli.terminal.resource_sampling import Sampler
+from agentctl_supervisor.cli.wording.narration import Narrator
 from agentctl_supervisor.processes.process_tree import identity_of
 
 

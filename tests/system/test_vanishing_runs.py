@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from agentctl_supervisor.bundle import write_bundle
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.errors import AgentctlError, NoSuchRunError
-from agentctl_supervisor.following import Following
-from agentctl_supervisor.listing import created_record, current_report
+from agentctl_supervisor.export.bundle import write_bundle
+from agentctl_supervisor.observe.follow import Following
+from agentctl_supervisor.observe.list_runs import created_record, current_report
+from agentctl_supervisor.observe.wait_runs import ends
 from agentctl_supervisor.store.finished_index import INDEX_NAME
 from agentctl_supervisor.store.pruning import remove
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
 from agentctl_supervisor.store.socket_files import remove_if_dead
-from agentctl_supervisor.waiting import ends
 from agentctl_testkit import MARKER_VARIABLE, AgentctlHome, kill_all, wait_until_gone
 from agentctl_testkit_held import HeldRun
 

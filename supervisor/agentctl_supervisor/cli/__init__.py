@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import Final
 
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.cli import arguments, terminal
+from agentctl_supervisor.cli import arguments
+from agentctl_supervisor.cli.terminal import console
 from agentctl_supervisor.errors import AgentctlError, UsageError
 
 _EXIT_PIPE: Final = 128 + 13  # as if SIGPIPE had ended us, like every other filter
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], None] = lambd
 
     *ready* is called when all is loaded and the command begins.
     """
-    terminal.open_standard_streams()
+    console.open_standard_streams()
     try:
         code = _dispatch(list(sys.argv[1:] if argv is None else argv), ready)
         _flush_stdout()
@@ -56,7 +57,7 @@ def _tell_traceback(error: Exception) -> None:
     import traceback
 
     for line in "".join(traceback.format_exception(error)).splitlines():
-        terminal.say(terminal.plain(line))
+        console.say(console.plain(line))
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
@@ -88,7 +89,7 @@ def _dispatch(argv: list[str], ready: Callable[[], None]) -> int:
     ready()
     if run is not None:
         return run(options)
-    terminal.out(arguments.text_for(command, options))
+    console.out(arguments.text_for(command, options))
     return 0
 
 
@@ -96,19 +97,19 @@ def _loaded(command: str) -> Callable[[argparse.Namespace], int] | None:
     """What executes *command*; None for those that only say something."""
     match command:
         case "run":
-            from agentctl_supervisor.cli import run_command
+            from agentctl_supervisor.cli.commands import run as run_command
 
             return run_command.run
         case "stop" | "kill":
-            from agentctl_supervisor.cli import stop_command
+            from agentctl_supervisor.cli.commands import stop as stop_command
 
             return functools.partial(stop_command.run, kill=command == "kill")
         case "ps":
-            from agentctl_supervisor.cli import ps_command
+            from agentctl_supervisor.cli.commands import ps as ps_command
 
             return ps_command.run
         case "show":
-            from agentctl_supervisor.cli import show_command
+            from agentctl_supervisor.cli.commands import show as show_command
 
             return show_command.run
         case _ if command in arguments.MODULES:
@@ -121,15 +122,15 @@ def _loaded(command: str) -> Callable[[argparse.Namespace], int] | None:
 def tell_error(error: AgentctlError) -> None:
     """Two lines on stderr: what is wrong, and what to do about it."""
     for line in error_lines(error):
-        terminal.say(line)
+        console.say(line)
 
 
 def error_lines(error: AgentctlError) -> list[str]:
     """What `tell_error` says."""
     hint = error.hint or ("agentctl help" if isinstance(error, UsageError) else "")
-    lines = [terminal.labelled("error", str(error))]
-    lines += [f"  {terminal.plain(line)}" for line in error.excerpt]
-    return [*lines, terminal.labelled("hint", hint)] if hint else lines
+    lines = [console.labelled("error", str(error))]
+    lines += [f"  {console.plain(line)}" for line in error.excerpt]
+    return [*lines, console.labelled("hint", hint)] if hint else lines
 
 
 def _translated(error: Exception) -> AgentctlError:

@@ -8,7 +8,7 @@ from typing import Final
 
 from agentctl_supervisor.cli.parser import DURATION, Parser, command_parser
 from agentctl_supervisor.errors import UsageError
-from agentctl_supervisor.guessing import closest
+from agentctl_supervisor.text.suggestions import closest
 
 HELP: Final = """\
 Run agents and untrusted code in sandboxes of their own; really stop them.
@@ -187,7 +187,7 @@ def _show_parser() -> Parser:
 
 
 MODULES: Final = {
-    command: f"agentctl_supervisor.cli.{command}_command"
+    command: f"agentctl_supervisor.cli.commands.{command}"
     for command in (
         *("approve", "deny", "signal", "resume", "export"),
         *("wait", "logs", "events", "rerun", "prune", "doctor"),

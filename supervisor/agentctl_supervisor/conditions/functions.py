@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from agentctl_supervisor.conditions.condition import Judged
-from agentctl_supervisor.conditions.hits import Hits, plain
+from agentctl_supervisor.conditions.leaf_match import Hits, plain
 from agentctl_supervisor.conditions.leaves import FunctionalTermination
 
 MAX_EVENTS: Final = 10_000

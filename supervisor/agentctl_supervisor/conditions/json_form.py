@@ -17,7 +17,7 @@ from agentctl_supervisor.conditions.condition_error import ConditionError, shown
 from agentctl_supervisor.conditions.leaves import FunctionalTermination
 from agentctl_supervisor.conditions.text_form import FORMS
 from agentctl_supervisor.conditions.text_parser import from_text
-from agentctl_supervisor.guessing import closest
+from agentctl_supervisor.text.suggestions import closest
 
 MAX_JSON_BYTES: Final = 4 << 20
 

@@ -15,7 +15,7 @@ from agentctl_supervisor.conditions.circuit import Circuit
 from agentctl_supervisor.conditions.composition import Condition
 from agentctl_supervisor.conditions.condition import Judged, TerminationCondition
 from agentctl_supervisor.conditions.functions import Functions, Question
-from agentctl_supervisor.conditions.hits import Hits
+from agentctl_supervisor.conditions.leaf_match import Hits
 from agentctl_supervisor.conditions.leaves import (
     ExternalTermination,
     FunctionalTermination,

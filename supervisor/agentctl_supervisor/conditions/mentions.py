@@ -6,7 +6,7 @@ from typing import Final
 from agentctl_protocol.messages import CallFinished, Message, Text
 from agentctl_protocol.records import VerdictRecord
 from agentctl_supervisor.conditions.condition import MAX_NAME
-from agentctl_supervisor.conditions.hits import Hits, plain
+from agentctl_supervisor.conditions.leaf_match import Hits, plain
 from agentctl_supervisor.conditions.leaves import TextMentionTermination
 
 MAX_STREAMS: Final = 256

@@ -5,7 +5,7 @@ from typing import Final
 
 from agentctl_protocol.messages import Message
 from agentctl_supervisor.conditions.composition import Leaf
-from agentctl_supervisor.conditions.hits import Hits, plain
+from agentctl_supervisor.conditions.leaf_match import Hits, plain
 from agentctl_supervisor.conditions.leaves import (
     HandoffTermination,
     MaxMessageTermination,

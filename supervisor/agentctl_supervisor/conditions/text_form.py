@@ -24,7 +24,7 @@ from agentctl_supervisor.conditions.leaves import (
     TimeoutTermination,
     TokenUsageTermination,
 )
-from agentctl_supervisor.json_text import json_line
+from agentctl_supervisor.text.json_text import json_line
 
 
 class Kind(Enum):

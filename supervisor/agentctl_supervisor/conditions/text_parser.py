@@ -20,7 +20,7 @@ from agentctl_supervisor.conditions.condition_error import ConditionError, shown
 from agentctl_supervisor.conditions.leaves import FunctionalTermination
 from agentctl_supervisor.conditions.text_form import FORMS, Form, Kind, Parameter
 from agentctl_supervisor.conditions.text_tokens import Token, tokens
-from agentctl_supervisor.guessing import closest
+from agentctl_supervisor.text.suggestions import closest
 
 _CLASSES: Final = {form.condition.__name__: name for name, form in FORMS.items()}
 _FUNCTIONAL: Final = {"functional", FunctionalTermination.__name__}
@@ -205,8 +205,8 @@ class _Parser:
         )
 
     def _duration(self, token: Token, parameter: Parameter) -> float:
-        from agentctl_supervisor.durations import parse_duration
         from agentctl_supervisor.errors import UsageError
+        from agentctl_supervisor.text.durations import parse_duration
 
         try:
             return parse_duration(token.text, parameter.name)

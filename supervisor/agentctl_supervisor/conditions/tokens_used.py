@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from agentctl_protocol.messages import Usage
-from agentctl_supervisor.conditions.hits import Hits
+from agentctl_supervisor.conditions.leaf_match import Hits
 from agentctl_supervisor.conditions.leaves import TokenUsageTermination
 from agentctl_supervisor.conditions.threshold import Threshold
 

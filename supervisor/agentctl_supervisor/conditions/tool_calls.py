@@ -5,7 +5,7 @@ from typing import Final
 
 from agentctl_protocol.messages import CallFinished
 from agentctl_protocol.records import VerdictRecord
-from agentctl_supervisor.conditions.hits import Hits, plain
+from agentctl_supervisor.conditions.leaf_match import Hits, plain
 from agentctl_supervisor.conditions.leaves import FunctionCallTermination
 
 MAX_OPEN_CALLS: Final = 2000

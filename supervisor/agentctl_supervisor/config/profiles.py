@@ -17,8 +17,8 @@ from agentctl_supervisor.config import files, trust
 from agentctl_supervisor.config.files import ConfigFile
 from agentctl_supervisor.config.settings import KEYS, MOST, Place, Value
 from agentctl_supervisor.errors import UsageError
-from agentctl_supervisor.guessing import closest
-from agentctl_supervisor.json_text import json_line
+from agentctl_supervisor.text.json_text import json_line
+from agentctl_supervisor.text.suggestions import closest
 
 PROFILE_VARIABLE: Final = "AGENTCTL_PROFILE"
 _PREFIX: Final = "AGENTCTL_"

@@ -14,10 +14,10 @@ import msgspec
 from agentctl_protocol.os_names import to_native
 from agentctl_protocol.spec import SpecError, check_pattern
 from agentctl_protocol.vocabulary import Network, Sandbox
-from agentctl_supervisor.durations import parse_duration, parse_limit
 from agentctl_supervisor.errors import UsageError
-from agentctl_supervisor.guessing import closest
-from agentctl_supervisor.sizes import parse_size
+from agentctl_supervisor.text.durations import parse_duration, parse_limit
+from agentctl_supervisor.text.sizes import parse_size
+from agentctl_supervisor.text.suggestions import closest
 
 MOST: Final = 256
 """Entries of a list, and keys of a table."""

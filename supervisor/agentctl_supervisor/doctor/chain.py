@@ -15,11 +15,11 @@ import msgspec
 from agentctl_protocol.spawning import Launch
 from agentctl_protocol.spec import RunSpec, SpecError
 from agentctl_protocol.vocabulary import Containment, Sandbox
-from agentctl_supervisor import isolated_python
 from agentctl_supervisor.errors import AgentctlError
-from agentctl_supervisor.launch import launch_of, policy_of, settled
-from agentctl_supervisor.policy import private_directories
+from agentctl_supervisor.policy import fresh_directories
+from agentctl_supervisor.processes import isolated_python
 from agentctl_supervisor.processes.own_uids import OwnUids
+from agentctl_supervisor.run.launch import launch_of, policy_of, settled
 
 _WITHIN_S: Final = 20.0
 
@@ -80,7 +80,7 @@ def _launch(
         # Not in this directory; and what is wrong with it, `agentctl run` says.
         spec = msgspec.structs.replace(spec, cwd="/")
         policy = policy_of(spec, environ, run_directory=directory, own_uid=uid)
-    private_directories.make(policy, uid)
+    fresh_directories.make(policy, uid)
     launch = launch_of(spec, "r-doctor", policy, uid)
     return msgspec.structs.replace(launch, containment=containment)
 

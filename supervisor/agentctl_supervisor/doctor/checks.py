@@ -6,7 +6,7 @@ from typing import Final
 from agentctl_supervisor.doctor.check import Check, Status
 from agentctl_supervisor.doctor.facts import Facts
 from agentctl_supervisor.doctor.levels import levels, namespace_fixes
-from agentctl_supervisor.store.state_paths import MAX_SOCKET_PATH
+from agentctl_supervisor.filesystem.state_paths import MAX_SOCKET_PATH
 
 _OLDEST_KERNEL: Final = (5, 15)
 _SIGNAL_SCOPE_ABI: Final = 6

@@ -18,17 +18,17 @@ from typing import Any, Final
 import msgspec
 
 from agentctl_protocol.vocabulary import Sandbox
-from agentctl_supervisor import isolated_python
 from agentctl_supervisor.doctor import chain
 from agentctl_supervisor.doctor.chain import Chain
-from agentctl_supervisor.doctor.surroundings import container_kind, has_every_uid, user_manager
+from agentctl_supervisor.doctor.host_environment import container_kind, has_every_uid, user_manager
 from agentctl_supervisor.errors import AgentctlError
-from agentctl_supervisor.launch import DEFAULT_LEVEL, LEVEL_VARIABLE
-from agentctl_supervisor.processes.cgroup import make_run_cgroup
-from agentctl_supervisor.processes.mountinfo import cgroup2_mount, mounts, table
-from agentctl_supervisor.spawner_start import StartedSpawner
-from agentctl_supervisor.store.path_trust import check_ours
-from agentctl_supervisor.store.state_paths import runtime_directory, state_root
+from agentctl_supervisor.filesystem.mount_table import cgroup2_mount, mounts, table
+from agentctl_supervisor.filesystem.path_trust import check_ours
+from agentctl_supervisor.filesystem.state_paths import runtime_directory, state_root
+from agentctl_supervisor.processes import isolated_python
+from agentctl_supervisor.processes.run_cgroup import make_run_cgroup
+from agentctl_supervisor.run.launch import DEFAULT_LEVEL, LEVEL_VARIABLE
+from agentctl_supervisor.spawner.start import StartedSpawner
 
 _PROBE_WITHIN_S: Final = 20.0
 _LANDLOCK_CREATE_RULESET: Final = 444

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from agentctl_supervisor.filesystem.mount_table import mounts, table
 from agentctl_supervisor.policy import shared_view
-from agentctl_supervisor.policy.other_names import OtherNames
-from agentctl_supervisor.policy.places import Places, places
-from agentctl_supervisor.policy.reserved import Reserved, reserved
+from agentctl_supervisor.policy.never_writable import Reserved, reserved
+from agentctl_supervisor.policy.path_aliases import OtherNames
+from agentctl_supervisor.policy.unsuitable_directories import Places, places
 from agentctl_supervisor.policy.view import Piece
-from agentctl_supervisor.processes.mountinfo import mounts, table
 
 
 class Caller(NamedTuple):
-    """``ours``: what a run sees of agentctl; ``reserved``: what it may not be given to write to.
+    """``ours``: what a run sees of agentctl; ``never_writable``: what it may not be given to write to.
 
     ``names``: of directories that have several.
     """

@@ -7,8 +7,8 @@ from typing import Final
 
 from agentctl_supervisor.policy.installations import BIN
 from agentctl_supervisor.policy.links import is_beneath
-from agentctl_supervisor.policy.other_names import OtherNames
-from agentctl_supervisor.policy.places import Places
+from agentctl_supervisor.policy.path_aliases import OtherNames
+from agentctl_supervisor.policy.unsuitable_directories import Places
 
 _OF_A_PROJECT: Final = ("pyproject.toml", "setup.py", "setup.cfg", "package.json")
 _MODULES: Final = "/node_modules/"

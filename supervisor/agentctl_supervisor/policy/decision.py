@@ -21,11 +21,16 @@ from agentctl_supervisor.policy import (
 )
 from agentctl_supervisor.policy.caller import caller
 from agentctl_supervisor.policy.code_root import code_root
-from agentctl_supervisor.policy.contents import UnreadableError, is_directory, is_there, whole
 from agentctl_supervisor.policy.links import cut_short, follow, is_beneath, leads_out
 from agentctl_supervisor.policy.own_files import refuse_second_names
-from agentctl_supervisor.policy.places import refuse_broad
 from agentctl_supervisor.policy.unseen_files import unseen_files
+from agentctl_supervisor.policy.unsuitable_directories import refuse_broad
+from agentctl_supervisor.policy.untrusted_files import (
+    UnreadableError,
+    is_directory,
+    is_there,
+    whole,
+)
 from agentctl_supervisor.policy.view import (
     Gathered,
     Piece,

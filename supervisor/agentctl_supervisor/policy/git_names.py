@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from agentctl_supervisor.policy import git_config
-from agentctl_supervisor.policy.contents import (
+from agentctl_supervisor.policy.links import lies_inside
+from agentctl_supervisor.policy.untrusted_files import (
     UnreadableError,
     entries,
     is_directory,
@@ -21,7 +22,6 @@ from agentctl_supervisor.policy.contents import (
     status,
     whole,
 )
-from agentctl_supervisor.policy.links import lies_inside
 
 MOST: Final = 32
 """Submodules and working trees that are protected one by one: each costs a run three mounts."""

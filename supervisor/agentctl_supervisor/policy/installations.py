@@ -5,9 +5,9 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from agentctl_supervisor.policy.contents import UnreadableError, entries
 from agentctl_supervisor.policy.links import is_beneath
-from agentctl_supervisor.policy.places import Places
+from agentctl_supervisor.policy.unsuitable_directories import Places
+from agentctl_supervisor.policy.untrusted_files import UnreadableError, entries
 
 BIN: Final = frozenset({"bin", "sbin", "shims"})
 """What a directory of programs is called that has its libraries beside it."""

@@ -14,17 +14,17 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from agentctl_protocol.spec import SpecError
-from agentctl_supervisor.isolated_python import PACKAGES, locations
-from agentctl_supervisor.policy.contents import (
+from agentctl_supervisor.policy.installations import prefix_parts
+from agentctl_supervisor.policy.links import cut_short
+from agentctl_supervisor.policy.unsuitable_directories import Places
+from agentctl_supervisor.policy.untrusted_files import (
     UnreadableError,
     entries,
     is_there,
     status,
     whole,
 )
-from agentctl_supervisor.policy.installations import prefix_parts
-from agentctl_supervisor.policy.links import cut_short
-from agentctl_supervisor.policy.places import Places
+from agentctl_supervisor.processes.isolated_python import PACKAGES, locations
 
 _OF_THE_SYSTEM: Final = ("/usr/lib", "/nix/store/")
 _PTH_BYTES: Final = 1 << 20

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agentctl_supervisor.policy.contents import UnreadableError, beginning, is_there
 from agentctl_supervisor.policy.installations import BIN, is_installation, prefix_parts
 from agentctl_supervisor.policy.links import follow, is_beneath
-from agentctl_supervisor.policy.places import Places
+from agentctl_supervisor.policy.unsuitable_directories import Places
+from agentctl_supervisor.policy.untrusted_files import UnreadableError, beginning, is_there
 
 _FIRST_BYTES: Final = 512
 _CONFIG_BYTES: Final = 1 << 16

@@ -10,10 +10,10 @@ from typing import Final
 
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.errors import UsageError
-from agentctl_supervisor.guessing import closest
 from agentctl_supervisor.policy import git_names
 from agentctl_supervisor.policy.links import is_beneath
 from agentctl_supervisor.policy.obeyed_names import REASONS, SETTINGS
+from agentctl_supervisor.text.suggestions import closest
 
 CONFIGURATION: Final = "pyproject.toml"
 """Protected where it has settings for agentctl in it: what a run may, the next run's file says."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from agentctl_supervisor.isolated_python import PACKAGES
+from agentctl_supervisor.processes.isolated_python import PACKAGES
 
 _NAMES: Final = frozenset(PACKAGES) | {
     *("sitecustomize", "usercustomize", "org", "typing_extensions"),

@@ -15,7 +15,7 @@ from agentctl_supervisor.policy import system_view
 from agentctl_supervisor.policy.installations import beside
 from agentctl_supervisor.policy.links import is_beneath
 from agentctl_supervisor.policy.own_files import OwnFile, own_files
-from agentctl_supervisor.policy.places import Places
+from agentctl_supervisor.policy.unsuitable_directories import Places
 from agentctl_supervisor.policy.view import Gathered, Piece, Rank
 
 _KEPT_S: Final = 5.0

@@ -14,8 +14,8 @@ from functools import cached_property
 import msgspec
 
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
-from agentctl_supervisor.policy.contents import is_directory, is_missing, status, unreadable
 from agentctl_supervisor.policy.links import follow, leads_out, lies_inside
+from agentctl_supervisor.policy.untrusted_files import is_directory, is_missing, status, unreadable
 
 
 class Rank(enum.IntEnum):

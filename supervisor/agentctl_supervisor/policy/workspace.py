@@ -7,9 +7,9 @@ from agentctl_protocol.os_names import to_text
 from agentctl_protocol.shell_words import shell_word
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.policy.links import cut_short, is_beneath
-from agentctl_supervisor.policy.other_names import OtherNames
-from agentctl_supervisor.policy.places import Places
-from agentctl_supervisor.policy.reserved import Refusal, Reserved
+from agentctl_supervisor.policy.never_writable import Refusal, Reserved
+from agentctl_supervisor.policy.path_aliases import OtherNames
+from agentctl_supervisor.policy.unsuitable_directories import Places
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from agentctl_protocol.os_names import to_text
 from agentctl_protocol.spawning import ProcessIdentity
-from agentctl_supervisor.workspace.roots import relative_to
+from agentctl_supervisor.filesystem.writable_roots import relative_to
 
 BUDGET_S: Final = 0.01
 MAX_BYTES: Final = 4096

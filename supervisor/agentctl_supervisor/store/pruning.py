@@ -57,7 +57,7 @@ def chosen(finished: Sequence[Candidate], wanted: Wanted) -> list[Candidate]:
 
 def size_of(home: Home, run_id: str) -> int:
     """Bytes of disk that the files of a run take; 0 if it is gone."""
-    from agentctl_supervisor.workspace.beneath import READ
+    from agentctl_supervisor.filesystem.open_beneath import READ
     from agentctl_supervisor.workspace.changes import Walk
 
     total = 0

@@ -30,19 +30,19 @@ from agentctl_supervisor.errors import (
     NoSuchRunError,
     StateDirectoryError,
 )
-from agentctl_supervisor.store.event_log import RESERVE_NAME
-from agentctl_supervisor.store.finished_index import FinishedIndex, summary_of
-from agentctl_supervisor.store.json_file import read_json, write_new_json
-from agentctl_supervisor.store.log_reader import segment_name
-from agentctl_supervisor.store.path_trust import check_ours
-from agentctl_supervisor.store.run_lock import RunLock
-from agentctl_supervisor.store.socket_files import is_supervisors
-from agentctl_supervisor.store.state_paths import (
+from agentctl_supervisor.filesystem.json_file import read_json, write_new_json
+from agentctl_supervisor.filesystem.path_trust import check_ours
+from agentctl_supervisor.filesystem.state_paths import (
     private_directory,
     socket_directories,
     socket_path,
     state_root,
 )
+from agentctl_supervisor.store.event_log import RESERVE_NAME
+from agentctl_supervisor.store.finished_index import FinishedIndex, summary_of
+from agentctl_supervisor.store.log_reader import segment_name
+from agentctl_supervisor.store.run_lock import RunLock
+from agentctl_supervisor.store.socket_files import is_supervisors
 
 SPEC_BYTES: Final = 16 << 20
 REPORT_BYTES: Final = 64 << 20

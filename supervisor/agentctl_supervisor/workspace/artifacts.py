@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from agentctl_protocol.os_names import display, to_bytes, to_text
-from agentctl_supervisor.workspace.beneath import HANDLE, READ, open_beneath, open_root
-from agentctl_supervisor.workspace.roots import relative_to
+from agentctl_supervisor.filesystem.open_beneath import HANDLE, READ, open_beneath, open_root
+from agentctl_supervisor.filesystem.writable_roots import relative_to
 
 MAX_FILES: Final = 100
 MAX_FILE_BYTES: Final = 64 << 20
@@ -47,7 +47,7 @@ class Artifact(NamedTuple):
 def examine(paths: Iterable[str], roots: Sequence[bytes]) -> list[Artifact]:
     """Which of *paths*, relative to the workspace or absolute, may be collected, in order.
 
-    *roots*: see `roots.roots_of`.  Sizes are apparent ones: a sparse file counts in full.
+    *roots*: see `writable_roots.roots_of`.  Sizes are apparent ones: a sparse file counts in full.
     Blocks, and opens nothing but handles.
     """
     told: list[Artifact] = []

@@ -1,7 +1,7 @@
 """What there is beneath a directory that changed since a moment: a bounded walk by descriptors.
 
 No link is followed, no other mount is entered, and nothing is opened but directories, which
-neither block nor can be swapped for a link (`beneath`).  Depth costs no descriptors: each
+neither block nor can be swapped for a link (`open_beneath`).  Depth costs no descriptors: each
 directory is opened anew from the root.  Those near the top come first, and those that
 programs fill (``.git``, ``node_modules``) last, so that a walk which is cut short has seen
 what a person would look at.
@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple, TypeAlias
 
+from agentctl_supervisor.filesystem.open_beneath import open_directory
 from agentctl_supervisor.policy.obeyed_names import OF_A_REPOSITORY
-from agentctl_supervisor.workspace.beneath import open_directory
 from agentctl_supervisor.workspace.clock import is_since
 
 _FILLED_BY_PROGRAMS: Final = frozenset(

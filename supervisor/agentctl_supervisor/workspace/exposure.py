@@ -14,14 +14,19 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from agentctl_protocol.vocabulary import Sandbox
+from agentctl_supervisor.filesystem.open_beneath import (
+    HANDLE,
+    open_beneath,
+    open_directory,
+    open_root,
+)
+from agentctl_supervisor.filesystem.writable_roots import relative_to
 from agentctl_supervisor.policy import protected
-from agentctl_supervisor.policy.contents import is_missing, unreadable
 from agentctl_supervisor.policy.obeyed_names import ANYWHERE
+from agentctl_supervisor.policy.untrusted_files import is_missing, unreadable
 from agentctl_supervisor.workspace.artifacts import read_small
-from agentctl_supervisor.workspace.beneath import HANDLE, open_beneath, open_directory, open_root
 from agentctl_supervisor.workspace.changes import Bounds, Walk
 from agentctl_supervisor.workspace.clock import is_since
-from agentctl_supervisor.workspace.roots import relative_to
 
 _SETTINGS: Final = b"agentctl"
 _MAX_SETTINGS: Final = 1 << 20

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from agentctl_supervisor.workspace.beneath import HANDLE, open_root
+from agentctl_supervisor.filesystem.open_beneath import HANDLE, open_root
 from agentctl_supervisor.workspace.changes import Bounds, Walk
 
 _AT_EMPTY_PATH: Final = 0x1000

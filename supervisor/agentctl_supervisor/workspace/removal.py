@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from agentctl_supervisor.workspace.beneath import HANDLE, READ
+from agentctl_supervisor.filesystem.open_beneath import HANDLE, READ
 
 _CHECK_CLOCK_EVERY: Final = 64
 

@@ -14,7 +14,7 @@ import os
 import stat
 from typing import Final
 
-from agentctl_supervisor.workspace.beneath import HANDLE
+from agentctl_supervisor.filesystem.open_beneath import HANDLE
 from agentctl_supervisor.workspace.changes import OnEntry
 from agentctl_supervisor.workspace.clock import is_since
 

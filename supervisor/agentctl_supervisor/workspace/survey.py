@@ -17,13 +17,13 @@ from agentctl_protocol.records import Created
 from agentctl_protocol.report import Workspace
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Sandbox
-from agentctl_supervisor.workspace.beneath import HANDLE, open_beneath, open_root
+from agentctl_supervisor.filesystem.open_beneath import HANDLE, open_beneath, open_root
+from agentctl_supervisor.filesystem.writable_roots import roots_of
 from agentctl_supervisor.workspace.changes import DEFAULT, Bounds, Walk
 from agentctl_supervisor.workspace.clock import Beginning, beginning, is_since, since_ns
 from agentctl_supervisor.workspace.exposure import Names, counts, exposed, names_now
 from agentctl_supervisor.workspace.handing_over import BOUNDS as GIVE_BOUNDS
 from agentctl_supervisor.workspace.handing_over import giving
-from agentctl_supervisor.workspace.roots import roots_of
 from agentctl_supervisor.workspace.setuid_bits import TakingOff
 
 LOOK_S: Final = 0.5

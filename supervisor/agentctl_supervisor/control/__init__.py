@@ -1,0 +1,1 @@
+"""The control socket: how clients reach a supervisor."""

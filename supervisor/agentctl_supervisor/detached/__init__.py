@@ -1,0 +1,1 @@
+"""A supervisor of its own for a run that nobody waits for."""

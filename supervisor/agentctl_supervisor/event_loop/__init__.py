@@ -1,0 +1,1 @@
+"""What the event loop waits on, and how its time is shared."""

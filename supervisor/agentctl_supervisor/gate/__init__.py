@@ -1,0 +1,1 @@
+"""Permission for each model and tool call."""

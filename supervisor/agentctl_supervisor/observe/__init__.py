@@ -1,0 +1,1 @@
+"""Looking at runs from outside: list, follow, wait."""

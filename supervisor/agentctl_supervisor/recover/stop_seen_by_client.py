@@ -1,0 +1,101 @@
+"""What somebody else saw of a run whose supervisor does not answer.
+
+Whoever stops such a run must not write to its log, and leaves two files beside it: the
+intent and what was observed.  They are read here as the records that the holder will make
+of them, so that a look at the run tells the same before it goes on and afterwards.
+"""
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from agentctl_protocol.records import (
+    Answered,
+    ContainedRecord,
+    End,
+    Observed,
+    Record,
+    RungRecord,
+    Stop,
+    SupervisorRecord,
+)
+from agentctl_protocol.report import Report
+from agentctl_protocol.vocabulary import By, Containment, State
+from agentctl_supervisor.processes import process_tree
+from agentctl_supervisor.report.reconcile import Fold
+
+Seen: TypeAlias = tuple[int, SupervisorRecord]
+"""Wall time in nanoseconds, and what a supervisor would have written down then."""
+
+_NEVER_WRITTEN: Final = 1 << 62
+"""Above every number of a record that is in a log."""
+_WHOSE_WORD: Final = "told by the client that ended it: its supervisor does not answer"
+
+
+def observation(seen: Sequence[Seen]) -> Observed:
+    """*seen*, up to the end of the run, as it is left for the holder."""
+    steps = [
+        msgspec.structs.replace(body, at_ns=time_ns) if isinstance(body, RungRecord) else body
+        for time_ns, body in seen
+        if isinstance(body, RungRecord | Answered)
+    ]
+    ((at_ns, end),) = [(time_ns, body) for time_ns, body in seen if isinstance(body, End)]
+    return Observed(tuple(steps), end.processes, at_ns)
+
+
+def told(fold: Fold, seen: Sequence[Seen]) -> Report:
+    """The report of *fold*, that of the log so far, with what was *seen* since: for people.
+
+    The records are those which the holder would have appended, and the same fold
+    judges them, so that what the log had decided before stays decided.
+    """
+    for number, (time_ns, body) in enumerate(seen):
+        fold.apply(Record(_NEVER_WRITTEN + number, time_ns, By.SUPERVISOR, body))
+    return fold.report()
+
+
+def with_intent(report: Report, intent: Stop | None) -> Report:
+    """*report* of a run that goes on, where *intent* says what its supervisor does not know yet."""
+    if intent is None or report.finished:
+        return report
+    return msgspec.structs.replace(report, state=State.STOPPING)
+
+
+def with_observed(fold: Fold, known: Report, intent: Stop | None, observed: Observed) -> Report:
+    """*known*, the report of *fold*, with what was *observed* of the stop *intent*.
+
+    The run is finished only where its keepers are dead now, as far as that can be seen from
+    here: the files beside a log prove nothing by themselves.
+    """
+    if intent is None or fold.ended or observed.processes.survivors or _is_held_by_keepers(fold):
+        return with_intent(known, intent)
+    at_ns = observed.at_ns or fold.last_ns
+    seen = [(intent.at_ns or at_ns, intent), *((at_ns, step) for step in observed.steps)]
+    report = told(fold, [*seen, (at_ns, End(processes=observed.processes))])
+    return msgspec.structs.replace(report, detail=f"{report.detail} ({_WHOSE_WORD})", log=known.log)
+
+
+def is_seen_to_be_gone(fold: Fold) -> bool:
+    """Whether a run that has not ended in the log is seen to be gone from here.
+
+    Only the end of an init proves that: a dead warden may have left somebody behind.
+    """
+    contained = fold.contained
+    return (
+        contained is not None
+        and contained.containment is Containment.PID_NAMESPACE
+        and not fold.ended
+        and fold.created is not None
+        and not process_tree.is_out_of_sight(fold.created)
+        and not process_tree.is_alive(contained.root)
+    )
+
+
+def _is_held_by_keepers(fold: Fold) -> bool:
+    """Whether the process is alive whose end proves that of the run's tree."""
+    contained: ContainedRecord | None = fold.contained
+    if contained is None or fold.created is None or process_tree.is_out_of_sight(fold.created):
+        return False
+    in_namespace = contained.containment is Containment.PID_NAMESPACE
+    return process_tree.is_alive(contained.root if in_namespace else contained.warden)

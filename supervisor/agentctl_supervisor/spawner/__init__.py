@@ -1,0 +1,1 @@
+"""The process that forks runs, and the keepers of a run as the supervisor holds them."""

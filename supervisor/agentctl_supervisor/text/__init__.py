@@ -1,0 +1,1 @@
+"""Text for people and from people: durations, sizes, JSON, suggestions."""
