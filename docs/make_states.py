@@ -29,7 +29,9 @@ from agentctl_protocol.report import Actor
 from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import By, Reason, Result, Rung, State
-from agentctl_supervisor.ladder import (
+from agentctl_supervisor.report.reconcile import Fold
+from agentctl_supervisor.report.run_outcome import settles
+from agentctl_supervisor.stop.ladder import (
     CallAsked,
     GiveUp,
     Happened,
@@ -39,8 +41,6 @@ from agentctl_supervisor.ladder import (
     TreeEmpty,
     decide,
 )
-from agentctl_supervisor.store.outcome import settles
-from agentctl_supervisor.store.reconcile import Fold
 
 PAGE: Final = Path(__file__).resolve().parent / "states.md"
 
