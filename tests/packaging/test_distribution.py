@@ -261,6 +261,14 @@ def test_every_test_file_has_a_name_of_its_own() -> None:
     assert sorted(names) == sorted(set(names))
 
 
+def test_the_inner_loop_is_told_about_files_that_are_there() -> None:
+    """No file that ``tests/conftest.py`` calls slow or fast has been moved away."""
+    tests = REPOSITORY / "tests"
+    made = runpy.run_path(str(tests / "conftest.py"))
+
+    assert [name for name in (*made["SLOW"], *made["FAST"]) if not (tests / name).exists()] == []
+
+
 def test_every_test_states_its_promise() -> None:
     """Each test function has a docstring."""
     silent = [
