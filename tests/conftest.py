@@ -13,6 +13,28 @@ from agentctl_testkit import AgentctlHome, RollCall, alive, kill_all, new_marker
 from agentctl_testkit_capabilities import Capability
 from agentctl_testkit_turns import turn
 
+#: What ``pytest -m "not slow"`` leaves out: folders and files, less those of `FAST`.  By rule, so
+#: that a new file in a slow folder is slow; a file moves when ``--durations=0`` says so.
+SLOW = (
+    "packaging/",
+    "system/",
+    *(f"child/test_keeper_{area}.py" for area in ("death", "spawn", "stop", "sweep")),
+    *(f"child/test_sandbox_{area}.py" for area in ("layers", "steps", "view")),
+    *("child/test_landlock.py", "child/test_sdk_process.py", "child/test_seccomp_surface.py"),
+)
+FAST = (
+    *(f"system/test_cli_{area}.py" for area in ("doctor", "durations", "terminal", "views")),
+    *(f"system/test_terminal_{area}.py" for area in ("passing", "view")),
+    *("system/test_agent_modes.py", "system/test_evidence.py"),
+)
+
+
+def is_slow(path: Path) -> bool:
+    """Whether the inner loop does without the tests in *path*."""
+    name = path.relative_to(Path(__file__).parent).as_posix()
+    return name.startswith(SLOW) and name not in FAST
+
+
 # The same examples in every run: a red test is somebody's change.  To look for new ones:
 # pytest --hypothesis-profile=explore.  No judgement by the clock: the machine may be busy.
 NO_CLOCK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,6 +55,13 @@ def pytest_configure() -> None:
     for number in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of slow files, so that the inner loop can leave them out."""
+    for item in items:
+        if is_slow(item.path):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -20,6 +20,8 @@ from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec, SpecError
 from agentctl_protocol.vocabulary import Reason, Result, Rung, Sandbox, State
 
+__version__ = "0.1.0"
+
 __all__ = [
     "LocalProtocolError",
     "PeerProtocolError",

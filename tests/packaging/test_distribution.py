@@ -1,18 +1,22 @@
 """What is built, what it needs, and what it lets a user import."""
 
 import ast
+import email
 import importlib
 import re
 import runpy
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentctl_protocol import __version__
 from agentctl_testkit import REPOSITORY
 
 PACKAGES = {
@@ -33,24 +37,82 @@ def project(path: Path) -> dict[str, Any]:
     return table
 
 
-def test_the_three_distributions_are_one_version() -> None:
-    """Their names are ours, their versions equal, and the child asks for exactly that protocol."""
-    tables = {name: project(path) for name, path in PROJECTS.items()}
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, zipfile.ZipFile]:
+    """The wheels of this tree, by the names of their distributions."""
+    directory = tmp_path_factory.mktemp("wheels")
+    options = ("-q", "--no-deps", "--no-build-isolation", "--no-index")
+    folders = [path.parent for path in PROJECTS.values()]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *options, "-w", directory, *folders], check=True
+    )
+    built = {path.name.partition("-")[0]: zipfile.ZipFile(path) for path in directory.glob("*.whl")}
+    return {name: built[name.replace("-", "_")] for name in PROJECTS}
 
-    assert {name: table["name"] for name, table in tables.items()} == {n: n for n in PROJECTS}
-    [version] = {table["version"] for table in tables.values()}
-    assert f"agentctl-protocol=={version}" in tables["agentctl-child"]["dependencies"]
-    assert len({table["requires-python"] for table in tables.values()}) == 1
+
+def metadata(wheel: zipfile.ZipFile) -> Message:
+    """What a wheel says of itself."""
+    [name] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    return email.message_from_bytes(wheel.read(name))
 
 
-def test_the_child_brings_msgspec_and_nothing_else() -> None:
+def test_the_three_distributions_are_one_version(wheels: dict[str, zipfile.ZipFile]) -> None:
+    """Their names are ours, they need one Python, and the child asks for exactly that protocol."""
+    told = {name: metadata(wheel) for name, wheel in wheels.items()}
+
+    assert {name: one["Name"] for name, one in told.items()} == {name: name for name in PROJECTS}
+    assert {one["Version"] for one in told.values()} == {__version__}
+    needed = told["agentctl-child"].get_all("Requires-Dist", [])
+    assert f"agentctl-protocol=={__version__}" in needed
+    assert len({project(path)["requires-python"] for path in PROJECTS.values()}) == 1
+
+
+def test_the_version_stands_in_one_file() -> None:
+    """No project file and no other module has it; the command and the documents say the same."""
+    with_it = {
+        str(path.relative_to(REPOSITORY))
+        for pattern in ("*/agentctl_*/**/*.py", "pyproject.toml", "*/pyproject.toml", "*/*.py")
+        for path in REPOSITORY.glob(pattern)
+        if f'{__version__}"' in path.read_text()
+    }
+    assert with_it == {"protocol/agentctl_protocol/__init__.py"}
+
+    asked = [sys.executable, "-P", "-m", "agentctl_supervisor", "--version"]
+    said = subprocess.run(asked, capture_output=True, check=True, text=True).stdout
+    assert said == f"agentctl {__version__}\n"
+    newest = re.search(r"^## \[(.+?)\]", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == __version__
+
+
+def test_every_distribution_has_the_licence(wheels: dict[str, zipfile.ZipFile]) -> None:
+    """Each wheel says Apache-2.0 and holds its text, which is the same in all of them."""
+    for wheel in wheels.values():
+        assert metadata(wheel)["License-Expression"] == "Apache-2.0"
+        [name] = [name for name in wheel.namelist() if name.endswith("/licenses/LICENSE")]
+        assert wheel.read(name) == (REPOSITORY / "LICENSE").read_bytes()
+
+
+def test_the_source_distribution_has_all_that_a_contributor_reads(tmp_path: Path) -> None:
+    """The project's pages, the documents, the tests and the scripts that run them."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True)
+    [packed] = tmp_path.iterdir()
+    with tarfile.open(packed) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+
+    pages = {path.name for path in REPOSITORY.glob("*.md")}
+    assert {*pages, "LICENSE", "docs/README.md", "tests/conftest.py", ".ci/run"} <= names
+
+
+def test_the_child_brings_msgspec_and_nothing_else(wheels: dict[str, zipfile.ZipFile]) -> None:
     """An agent's virtualenv gets no event loop and no process library from us."""
-    [msgspec] = project(PROJECTS["agentctl-protocol"])["dependencies"]
-    [_protocol, needed] = project(PROJECTS["agentctl-child"])["dependencies"]
+    told = {name: metadata(wheel).get_all("Requires-Dist", []) for name, wheel in wheels.items()}
+    [msgspec] = told["agentctl-protocol"]
 
     assert msgspec.startswith("msgspec")
-    assert needed == msgspec
-    assert msgspec in project(PROJECTS["agentctl-supervisor"])["dependencies"]
+    assert told["agentctl-child"] == [f"agentctl-protocol=={__version__}", msgspec]
+    assert msgspec in told["agentctl-supervisor"]
 
 
 def modules(package: str) -> list[str]:
@@ -131,9 +193,9 @@ def test_what_a_package_offers_is_sorted_documented_and_there(package: str) -> N
 
 
 @pytest.mark.parametrize("package", ["agentctl_child", "agentctl_supervisor"])
-def test_what_a_package_offers_is_in_the_readme(package: str) -> None:
+def test_what_a_package_offers_is_in_the_guide(package: str) -> None:
     """A user can find every public name without reading the source."""
-    text = (REPOSITORY / "README.md").read_text()
+    text = "".join(page.read_text() for page in (REPOSITORY / "docs" / "guide").glob("*.md"))
 
     missing = [
         name
@@ -177,6 +239,14 @@ def test_every_test_file_has_a_name_of_its_own() -> None:
     names = [path.name for path in (REPOSITORY / "tests").rglob("test_*.py")]
 
     assert sorted(names) == sorted(set(names))
+
+
+def test_the_inner_loop_is_told_about_files_that_are_there() -> None:
+    """No file that ``tests/conftest.py`` calls slow or fast has been moved away."""
+    tests = REPOSITORY / "tests"
+    made = runpy.run_path(str(tests / "conftest.py"))
+
+    assert [name for name in (*made["SLOW"], *made["FAST"]) if not (tests / name).exists()] == []
 
 
 def test_every_test_states_its_promise() -> None:

@@ -30,6 +30,7 @@ from agentctl_child.sdk.cancellation import Interruption
 from agentctl_child.sdk.inputs import InputQueue
 from agentctl_child.sdk.outgoing import Limits, shortened, weight_of
 from agentctl_child.sdk.waiting import ThreadWaiter, Waiter
+from agentctl_protocol import __version__
 from agentctl_protocol.channel import agent_end
 from agentctl_protocol.errors import PeerProtocolError
 from agentctl_protocol.messages import (
@@ -54,7 +55,7 @@ from agentctl_protocol.messages import (
 )
 from agentctl_protocol.values import open_value
 
-SDK: Final = "agentctl-child 0.1.0"
+SDK: Final = f"agentctl-child {__version__}"
 #: Exit status of an agent whose supervisor is gone (EX_SOFTWARE).
 EXIT_UNSUPERVISED: Final = 70
 MAX_QUEUED_BYTES: Final = 4 << 20

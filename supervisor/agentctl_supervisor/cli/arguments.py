@@ -6,6 +6,7 @@ from functools import partial
 from importlib import import_module
 from typing import Final
 
+from agentctl_protocol import __version__
 from agentctl_supervisor.cli.parser import DURATION, Parser, command_parser
 from agentctl_supervisor.errors import UsageError
 from agentctl_supervisor.text.suggestions import closest
@@ -308,16 +309,7 @@ def _take_operands(
 def text_for(command: str, options: argparse.Namespace) -> str:
     """What ``help [COMMAND]`` or ``version`` prints."""
     if command == "version":
-        return f"agentctl {_version()}"
+        return f"agentctl {__version__}"
     if options.topic in (None, "help"):
         return HELP
     return _PARSERS[options.topic]().format_help().rstrip()
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("agentctl-supervisor")
-    except PackageNotFoundError:
-        return "(from its source tree)"

@@ -18,7 +18,7 @@ from agentctl_supervisor.policy.view import Piece
 
 
 class Caller(NamedTuple):
-    """``ours``: what a run sees of agentctl; ``never_writable``: what it may not be given to write to.
+    """``ours``: what a run sees of agentctl; ``reserved``: what it may not be given to write to.
 
     ``names``: of directories that have several.
     """
