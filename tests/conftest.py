@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from agentctl_logcheck import faults, logs_below
 from agentctl_testkit import AgentctlHome, RollCall, alive, kill_all, new_marker
-from agentctl_testkit_capabilities import Capability
-from agentctl_testkit_turns import turn
+from agentctl_testkit.capabilities import Capability
+from agentctl_testkit.log_check import faults, logs_below
+from agentctl_testkit.turns import turn
 
 #: What ``pytest -m "not slow"`` leaves out: folders and files, less those of `FAST`.  By rule, so
 #: that a new file in a slow folder is slow; a file moves when ``--durations=0`` says so.

@@ -2,7 +2,7 @@
 
 Every program here calls `Tree.up` in each of its processes and `Tree.complete` in its
 root.  What is said goes to the FIFO in ``AGENTCTL_TEST_READY`` (see `RollCall` in
-``tests/support/agentctl_testkit.py``), one line in one write.  A program run by hand,
+``tests/support/agentctl_testkit/__init__.py``), one line in one write.  A program run by hand,
 without the FIFO, says nothing.
 
 Each process has an alarm at ``AGENTCTL_TEST_SECONDS`` (60) after the start of the

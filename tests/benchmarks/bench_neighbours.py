@@ -2,7 +2,7 @@
 
 ``python tests/benchmarks/bench_neighbours.py [ATTACK...]``; ATTACK is the beginning of a name, as
 ``--list`` prints them.  Each attack is a program in ``tests/agents/neighbours``; a new one is a
-new file there (`agentctl_testkit_neighbours` says what it may contain).  Run it as root and as an
+new file there (`agentctl_testkit.neighbours` says what it may contain).  Run it as root and as an
 ordinary user: they share different things with their runs.
 
 Columns: lateness of the supervisor's loop in ms (median, 99th percentile, most; most while the
@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from agentctl_testkit_neighbours import Seen, beside, neighbours, percentile
+from agentctl_testkit.neighbours import Seen, beside, neighbours, percentile
 
 LATE_S = 0.02
 STOP_S = 0.05

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from agentctl_child import run, runs_on
 from agentctl_protocol.messages import Ask, CallFinished, Events, Ready, ResultMessage
 from agentctl_protocol.values import open_value
-from agentctl_testkit_channel import channel_pair
-from agentctl_testkit_sdk import AGENTS, AgentUnderTest, ForkedAgents
+from agentctl_testkit.channel import channel_pair
+from agentctl_testkit.sdk import AGENTS, AgentUnderTest, ForkedAgents
 
 ROUNDS: Final = 5000
 EVENTS: Final = 300_000

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentctl_testkit_sdk import ForkedAgents, StartAgent, agent_starter
+from agentctl_testkit.sdk import ForkedAgents, StartAgent, agent_starter
 
 
 @pytest.fixture(scope="session")

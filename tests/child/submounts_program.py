@@ -5,8 +5,8 @@ import ctypes
 import os
 from pathlib import Path
 
-from agentctl_testkit_spawner import RUN_UID
-from agentctl_testkit_view import Caller
+from agentctl_testkit.spawner import RUN_UID
+from agentctl_testkit.view import Caller
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _NEW_MOUNTS, _PRIVATE, _BIND, _DETACH = 0x0002_0000, 0x4_4000, 0x1000, 2

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.vocabulary import Containment, Sandbox
-from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
-from agentctl_testkit_spawner import RUN_UID, LaunchedRun, SpawnerStandIn
+from agentctl_testkit.capabilities import Capability, cgroup2_mount, needs
+from agentctl_testkit.spawner import RUN_UID, LaunchedRun, SpawnerStandIn
 
 #: Tries everything on each target, harmlessly where it can; prints {"target attack": "errno"}.
 ATTACKER = r"""

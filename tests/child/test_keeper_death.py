@@ -12,8 +12,8 @@ import pytest
 
 from agentctl_protocol.vocabulary import Containment
 from agentctl_testkit import HOSTILE_TREES, RollCall, agent_environment, alive, wait_until_gone
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_spawner import LaunchedRun, SpawnerStandIn
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.spawner import LaunchedRun, SpawnerStandIn
 
 CONTAINMENTS = [
     pytest.param(Containment.PID_NAMESPACE, marks=needs(Capability.PID_NAMESPACE)),

@@ -23,8 +23,8 @@ from agentctl_protocol.spawning import (
 )
 from agentctl_protocol.vocabulary import Containment, Sandbox
 from agentctl_testkit import descriptors
-from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
-from agentctl_testkit_spawner import RUN_UID, SpawnerStandIn
+from agentctl_testkit.capabilities import Capability, cgroup2_mount, needs
+from agentctl_testkit.spawner import RUN_UID, SpawnerStandIn
 
 CONTAINMENTS = [
     pytest.param(Containment.PID_NAMESPACE, marks=needs(Capability.PID_NAMESPACE)),
@@ -470,7 +470,7 @@ def test_spawner_is_single_threaded_and_untouchable(spawner: SpawnerStandIn) -> 
 def test_refuses_a_weaker_containment_than_was_asked_for() -> None:
     """Without pid namespaces the spawner says so at once, and such a run is refused in words."""
     program = (
-        "from agentctl_testkit_spawner import RUN_UID, SpawnerStandIn\n"
+        "from agentctl_testkit.spawner import RUN_UID, SpawnerStandIn\n"
         "with SpawnerStandIn() as spawner:\n"
         "    print(spawner.ready.pid_namespace)\n"
         "    print(spawner.launch('/bin/true').refused().detail)\n"

@@ -19,9 +19,9 @@ from agentctl_testkit import (
     alive,
     wait_until_gone,
 )
-from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
-from agentctl_testkit_clock import Stopwatch
-from agentctl_testkit_spawner import LaunchedRun, SpawnerStandIn
+from agentctl_testkit.capabilities import Capability, cgroup2_mount, needs
+from agentctl_testkit.clock import Stopwatch
+from agentctl_testkit.spawner import LaunchedRun, SpawnerStandIn
 
 CONTAINMENTS = [
     pytest.param(Containment.PID_NAMESPACE, marks=needs(Capability.PID_NAMESPACE)),

@@ -19,7 +19,7 @@ from agentctl_testkit import (
     alive,
     wait_until_gone,
 )
-from agentctl_testkit_spawner import RUN_UID, SpawnerStandIn
+from agentctl_testkit.spawner import RUN_UID, SpawnerStandIn
 
 _PR_SET_CHILD_SUBREAPER = 36
 SWEEP = (sys.executable, "-I", "-m", "agentctl_child.keepers.sweep")

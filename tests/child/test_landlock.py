@@ -20,7 +20,7 @@ import pytest
 from agentctl_child.sandbox import landlock, landlock_rights
 from agentctl_protocol.vocabulary import Network
 from agentctl_testkit import AGENTS, ORDINARY_UID
-from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit.capabilities import Capability, needs
 
 PROBER: Final = AGENTS / "landlock_prober.py"
 #: What programs need to run at all.

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from agentctl_child.sandbox.idmap import exchange
 from agentctl_protocol.spawning import Bind
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_view import Caller
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.view import Caller
 
 _END = 0xFFFF_FFFF
 ids = st.integers(0, _END - 1)

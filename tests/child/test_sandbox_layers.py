@@ -8,8 +8,8 @@ import pytest
 from agentctl_child.keepers import confinement, layers, steps
 from agentctl_child.keepers.refusal import CannotStartError
 from agentctl_protocol.vocabulary import Containment, Network, Sandbox
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_view import CALLERS, FALLBACK, Caller, without_namespaces
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.view import CALLERS, FALLBACK, Caller, without_namespaces
 
 ALWAYS = {"scheduled below its keepers"}
 ALWAYS |= {"landlock domain", "seccomp surface filter", "no new privileges", "no core dumps"}

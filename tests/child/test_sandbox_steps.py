@@ -12,9 +12,9 @@ from agentctl_child.keepers import steps
 from agentctl_protocol.spawning import Cover, Part, Refused, Scratch, Text
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_testkit import wait_until_gone
-from agentctl_testkit_capabilities import Capability
-from agentctl_testkit_ordinary import Installation, installed
-from agentctl_testkit_view import CALLERS, MEBIBYTE, Caller, mounts_of_runs
+from agentctl_testkit.capabilities import Capability
+from agentctl_testkit.ordinary import Installation, installed
+from agentctl_testkit.view import CALLERS, MEBIBYTE, Caller, mounts_of_runs
 
 #: Every call of the set-up, with how often it is made at least.
 OF_ALL = {

@@ -14,9 +14,9 @@ from agentctl_protocol.spawning import Bind, Cover, Link, Scratch, Text
 from agentctl_protocol.values import open_value
 from agentctl_protocol.vocabulary import Network
 from agentctl_testkit import alive, descriptors, wait_until_gone
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_sdk import AgentUnderTest
-from agentctl_testkit_view import CALLERS, MEBIBYTE, Caller, in_order, mounts_of_runs, system
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.sdk import AgentUnderTest
+from agentctl_testkit.view import CALLERS, MEBIBYTE, Caller, in_order, mounts_of_runs, system
 
 
 @pytest.fixture(scope="module", params=CALLERS)

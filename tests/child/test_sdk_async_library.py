@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentctl_protocol.messages import ErrorMessage, Ready
-from agentctl_testkit_sdk import ForkedAgents, start_target
+from agentctl_testkit.sdk import ForkedAgents, start_target
 
 #: In the agent: which library runs this code.
 WHICH = """

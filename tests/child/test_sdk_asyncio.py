@@ -14,7 +14,7 @@ from agentctl_protocol.messages import (
     Ready,
 )
 from agentctl_protocol.values import open_value, pack_value
-from agentctl_testkit_sdk import StartAgent
+from agentctl_testkit.sdk import StartAgent
 
 
 @pytest.mark.parametrize(

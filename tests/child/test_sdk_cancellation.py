@@ -23,7 +23,7 @@ from agentctl_protocol.messages import (
     Verdict,
 )
 from agentctl_protocol.values import pack_value
-from agentctl_testkit_sdk import (
+from agentctl_testkit.sdk import (
     AGENTS,
     ForkedAgents,
     StartAgent,

@@ -14,7 +14,7 @@ from agentctl_protocol.messages import (
     Text,
 )
 from agentctl_protocol.values import pack_value
-from agentctl_testkit_sdk import AGENTS, ForkedAgents, StartAgent
+from agentctl_testkit.sdk import AGENTS, ForkedAgents, StartAgent
 
 #: How each kind of generator begins and waits.
 KINDS = {

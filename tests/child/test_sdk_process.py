@@ -19,7 +19,7 @@ from agentctl_protocol.messages import (
     Start,
 )
 from agentctl_protocol.values import open_value, pack_value
-from agentctl_testkit_sdk import (
+from agentctl_testkit.sdk import (
     AGENTS,
     RUN_ID,
     ForkedAgents,

@@ -4,7 +4,7 @@ import pytest
 
 from agentctl_protocol.messages import Ask, CallFinished, LogLine
 from agentctl_protocol.values import open_value
-from agentctl_testkit_sdk import StartAgent
+from agentctl_testkit.sdk import StartAgent
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from agentctl_protocol.messages import (
     Ready,
 )
 from agentctl_protocol.values import open_value, pack_value
-from agentctl_testkit_sdk import AGENTS, ForkedAgents, StartAgent
+from agentctl_testkit.sdk import AGENTS, ForkedAgents, StartAgent
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from agentctl_protocol.messages import (
     Usage,
 )
 from agentctl_protocol.values import open_value
-from agentctl_testkit_sdk import AGENTS, RUN_ID, ForkedAgents, StartAgent
+from agentctl_testkit.sdk import AGENTS, RUN_ID, ForkedAgents, StartAgent
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 from agentctl_child.sandbox import seccomp, surface_filter, syscall_numbers
 from agentctl_protocol.vocabulary import Network
 from agentctl_testkit import AGENTS, ORDINARY_UID
-from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit.capabilities import Capability, needs
 
 PROBER: Final = AGENTS / "syscall_prober.py"
 NOWHERE: Final = 1  # no process has anything at this address

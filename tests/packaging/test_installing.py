@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 
 from agentctl_testkit import REPOSITORY, AgentctlHome, command_of
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_ordinary import copy_needed
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.ordinary import copy_needed
 
 _SOURCE: Final = REPOSITORY / "bin/agentctl"
 _NAME: Final = "agentctl-supervisor"

@@ -11,7 +11,7 @@ import pytest
 from agentctl_supervisor.config import files
 from agentctl_supervisor.errors import UsageError
 from agentctl_testkit import ORDINARY_UID
-from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit.capabilities import Capability, needs
 
 
 @pytest.fixture

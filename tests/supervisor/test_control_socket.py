@@ -22,7 +22,7 @@ from agentctl_supervisor.observe.list_runs import created_record
 from agentctl_supervisor.processes.process_tree import boot_id, identity_of
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AgentctlHome
-from agentctl_testkit_held import HeldRun
+from agentctl_testkit.held import HeldRun
 
 CLIENTS = 300
 SO_PASSRIGHTS = 83

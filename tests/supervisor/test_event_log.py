@@ -17,8 +17,8 @@ from agentctl_protocol.vocabulary import By
 from agentctl_supervisor.errors import AgentctlError, LogFullError
 from agentctl_supervisor.store.event_log import RESERVE_BYTES, LogWriter
 from agentctl_supervisor.store.log_reader import LogEnd, LogReader
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_log import RUN_ID, LogFile, output, read_log
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.log import RUN_ID, LogFile, output, read_log
 
 
 @pytest.fixture
@@ -342,7 +342,7 @@ def test_a_file_size_limit_is_a_full_disk(path: Path) -> None:
         import resource, signal, sys
         from agentctl_supervisor.errors import LogFullError
         from agentctl_supervisor.store.event_log import LogWriter
-        from agentctl_testkit_log import RUN_ID, output
+        from agentctl_testkit.log import RUN_ID, output
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
         writer = LogWriter(sys.argv[1], RUN_ID)
         count = 0
@@ -368,7 +368,7 @@ def test_on_a_full_disk_the_reserve_takes_the_end(path: Path) -> None:
         import os, subprocess, sys
         from agentctl_supervisor.errors import LogFullError
         from agentctl_supervisor.store.event_log import LogWriter
-        from agentctl_testkit_log import RUN_ID, output, read_log
+        from agentctl_testkit.log import RUN_ID, output, read_log
         mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", sys.argv[1]]
         subprocess.run(mount, check=True)
         writer = LogWriter(sys.argv[1], RUN_ID)
@@ -423,7 +423,7 @@ def test_a_killed_writer_loses_nothing_that_it_had_appended(path: Path, round_: 
     program = """
         import os, sys
         from agentctl_supervisor.store.event_log import LogWriter
-        from agentctl_testkit_log import RUN_ID, output
+        from agentctl_testkit.log import RUN_ID, output
         writer = LogWriter(sys.argv[1], RUN_ID, segment_bytes=64 << 10)
         n = 0
         while True:

@@ -32,7 +32,7 @@ from agentctl_supervisor.run.live_log import RunLog
 from agentctl_supervisor.store.event_log import Appended, LogWriter
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home
-from agentctl_testkit_channel import channel_pair
+from agentctl_testkit.channel import channel_pair
 
 FUNCTION = RunSpec(target="module:function")
 DISK_FULL = Stop(Result.LIMIT, Reason.DISK, "no room", Actor("limit", "disk"), 0.0, 0.0, kill=True)

@@ -43,7 +43,7 @@ from agentctl_supervisor.run.launch_pipes import ChannelEnds
 from agentctl_supervisor.run.live_log import RunLog
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
-from agentctl_testkit_channel import channel_pair
+from agentctl_testkit.channel import channel_pair
 
 FUNCTION = RunSpec(target="module:function")
 OURS = Stop(Result.STOPPED, Reason.CLIENT, "ours", Actor("supervisor", ""), 5.0, 2.0)

@@ -17,7 +17,7 @@ from agentctl_protocol.vocabulary import Reason, Result, State
 from agentctl_supervisor.client import Client
 from agentctl_supervisor.control import status_query
 from agentctl_testkit import AgentctlHome
-from agentctl_testkit_held import HeldRun
+from agentctl_testkit.held import HeldRun
 
 
 @contextlib.contextmanager

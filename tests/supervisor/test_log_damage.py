@@ -16,7 +16,7 @@ from agentctl_protocol.vocabulary import By
 from agentctl_supervisor.errors import AgentctlError, DamagedRunError, UnknownLogVersionError
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_reader import LogReader
-from agentctl_testkit_log import RUN_ID, LogFile, output, packed, read_log
+from agentctl_testkit.log import RUN_ID, LogFile, output, packed, read_log
 
 FIVE = ["one", "two", "three", "four", "five"]
 HEADER = RECORD_HEADER.size

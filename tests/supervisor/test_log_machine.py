@@ -43,7 +43,7 @@ from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_follower import LogFollower
 from agentctl_supervisor.store.log_reader import LogReader, segment_name
-from agentctl_testkit_log import RUN_ID
+from agentctl_testkit.log import RUN_ID
 
 SPEC: Final = RunSpec(target="module:function")
 SEGMENT_BYTES: Final = 400

@@ -12,8 +12,8 @@ from agentctl_protocol.spawning import ProcessIdentity
 from agentctl_supervisor.processes.open_files import MAX_BYTES, OpenFiles, open_for_writing
 from agentctl_supervisor.processes.process_tree import identity_of
 from agentctl_testkit import AGENTS, ORDINARY_UID
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_clock import Stopwatch
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.clock import Stopwatch
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from agentctl_supervisor import Supervisor
 from agentctl_supervisor.errors import SpawnError
 from agentctl_supervisor.processes.own_uids import OwnUids, uids_of
 from agentctl_supervisor.store.run_directory import Home
-from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit.capabilities import Capability, needs
 
 
 def test_no_two_supervisors_have_a_number_in_common() -> None:

@@ -11,7 +11,7 @@ from agentctl_supervisor.filesystem.path_trust import check_ours
 from agentctl_supervisor.filesystem.state_paths import state_root
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import ORDINARY_UID
-from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit.capabilities import Capability, needs
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o772, 0o1777])

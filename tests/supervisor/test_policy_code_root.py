@@ -10,7 +10,7 @@ from agentctl_protocol.spawning import Bind
 from agentctl_supervisor.policy.code_root import code_root
 from agentctl_supervisor.policy.decision import Policy
 from agentctl_supervisor.policy.unsuitable_directories import Places
-from agentctl_testkit_policy import ALONE, policy_in
+from agentctl_testkit.policy import ALONE, policy_in
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from agentctl_supervisor.policy.path_aliases import OtherNames
 from agentctl_supervisor.policy.untrusted_files import UnreadableError
 from agentctl_supervisor.workspace.exposure import exposed, names_now
 from agentctl_testkit import ORDINARY_UID, ordinary_directory
-from agentctl_testkit_policy import policy_in, read_only_in
+from agentctl_testkit.policy import policy_in, read_only_in
 
 READERS: dict[str, Callable[[str], object]] = {
     "beginning": lambda path: untrusted_files.beginning(path, 100),

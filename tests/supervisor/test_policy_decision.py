@@ -9,8 +9,8 @@ from agentctl_protocol.spawning import Bind
 from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.policy.git_names import MOST
 from agentctl_testkit import ORDINARY_UID
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_policy import policy_in, read_only_in
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.policy import policy_in, read_only_in
 
 
 def _write(path: Path, text: str = "") -> None:

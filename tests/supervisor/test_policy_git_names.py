@@ -7,7 +7,7 @@ import pytest
 
 from agentctl_supervisor.policy import git_names, protected
 from agentctl_supervisor.policy.untrusted_files import UnreadableError
-from agentctl_testkit_policy import policy_in, read_only_in
+from agentctl_testkit.policy import policy_in, read_only_in
 
 
 def test_settings_of_submodules_and_working_trees_count_where_their_files_lie(

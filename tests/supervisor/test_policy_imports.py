@@ -18,7 +18,7 @@ from agentctl_supervisor.policy.never_writable import Reserved, reserved
 from agentctl_supervisor.policy.own_files import OwnFile
 from agentctl_supervisor.policy.unsuitable_directories import places
 from agentctl_supervisor.processes.isolated_python import PACKAGES
-from agentctl_testkit_policy import ALONE, policy_in, read_only_in
+from agentctl_testkit.policy import ALONE, policy_in, read_only_in
 
 Search = Callable[[Path | str], None]
 

@@ -14,7 +14,7 @@ from agentctl_protocol.spec import SpecError
 from agentctl_protocol.vocabulary import Network, Sandbox
 from agentctl_supervisor.policy import sockets
 from agentctl_supervisor.policy.decision import Policy
-from agentctl_testkit_policy import policy_in
+from agentctl_testkit.policy import policy_in
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from agentctl_protocol.spec import SpecError
 from agentctl_supervisor.policy.never_writable import Reserved
 from agentctl_supervisor.policy.unsuitable_directories import Places, places, refuse_broad
 from agentctl_supervisor.policy.workspace import Candidate, Workspace, choose, look
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_policy import ALONE
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.policy import ALONE
 
 _PLACES = Places(
     homes=("/home/ada",),

@@ -16,7 +16,7 @@ from agentctl_protocol.records import ContainedRecord
 from agentctl_protocol.spawning import RUN_ID_VARIABLE, ProcessIdentity
 from agentctl_protocol.vocabulary import Containment
 from agentctl_supervisor.processes import process_tree
-from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
+from agentctl_testkit.capabilities import Capability, cgroup2_mount, needs
 
 NOBODY = ProcessIdentity(0, 0)
 SLEEP = shutil.which("sleep") or "sleep"

@@ -11,7 +11,6 @@ from threading import Barrier
 
 import pytest
 
-from agentctl_logcheck import BROKEN
 from agentctl_protocol.messages import ResultMessage
 from agentctl_protocol.records import (
     ContainedRecord,
@@ -37,7 +36,8 @@ from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
-from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
+from agentctl_testkit.capabilities import Capability, cgroup2_mount, needs
+from agentctl_testkit.log_check import BROKEN
 
 PROGRAM = RunSpec(argv=("/bin/true",))
 FUNCTION = RunSpec(target="module:function")

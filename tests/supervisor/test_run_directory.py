@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from agentctl_logcheck import BROKEN
 from agentctl_protocol.records import Stop
 from agentctl_protocol.report import Actor, Report
 from agentctl_protocol.spec import RunSpec, is_run_id
@@ -27,7 +26,8 @@ from agentctl_supervisor.errors import (
     StateDirectoryError,
 )
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
-from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.log_check import BROKEN
 
 TRUE = RunSpec(argv=("/bin/true",))
 

@@ -33,7 +33,7 @@ from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_supervisor.workspace.survey import Survey
 from agentctl_testkit import let_everybody_in
-from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit.capabilities import Capability, needs
 
 
 @pytest.fixture

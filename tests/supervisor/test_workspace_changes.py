@@ -11,9 +11,9 @@ from agentctl_supervisor.filesystem import open_beneath
 from agentctl_supervisor.workspace.changes import Bounds, Special, Walk
 from agentctl_supervisor.workspace.clock import Beginning, beginning, is_since, since_ns
 from agentctl_testkit import ORDINARY_UID
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_hostile_tree import nest
-from agentctl_testkit_ticks import after_a_tick
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.hostile_tree import nest
+from agentctl_testkit.ticks import after_a_tick
 
 EVERYTHING = 0
 GENEROUS = Bounds(seconds=60)

@@ -8,7 +8,7 @@ import pytest
 
 from agentctl_protocol.vocabulary import Sandbox
 from agentctl_supervisor.workspace.exposure import Names, exposed, names_now
-from agentctl_testkit_ticks import after_a_tick
+from agentctl_testkit.ticks import after_a_tick
 
 EVERYTHING = 0
 

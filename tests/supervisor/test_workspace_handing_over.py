@@ -9,7 +9,7 @@ import pytest
 from agentctl_supervisor.filesystem.open_beneath import open_root
 from agentctl_supervisor.processes.own_uids import OwnUids, uids_of
 from agentctl_supervisor.workspace.handing_over import HandingOver, hand_over
-from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit.capabilities import Capability, needs
 
 pytestmark = needs(Capability.ROOT)
 

@@ -11,8 +11,8 @@ from agentctl_supervisor.store.run_directory import Home
 from agentctl_supervisor.workspace.own_directories import remove_private
 from agentctl_supervisor.workspace.removal import remove_tree
 from agentctl_testkit import ORDINARY_UID, let_everybody_in
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_hostile_tree import nest
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.hostile_tree import nest
 
 LONG_S = 60.0
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from agentctl_testkit_attacks import AttackRange
-from agentctl_testkit_audit import audit
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_ordinary import Installation, installed
-from agentctl_testkit_sandbox import Sandboxed, sandboxed
+from agentctl_testkit.attacks import AttackRange
+from agentctl_testkit.audit import audit
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.ordinary import Installation, installed
+from agentctl_testkit.sandbox import Sandboxed, sandboxed
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from agentctl_testkit_attack_plant import Plant
-from agentctl_testkit_attack_table import PAGE, rows_of
-from agentctl_testkit_attacks import (
+from agentctl_testkit.attack_plant import Plant
+from agentctl_testkit.attack_table import PAGE, rows_of
+from agentctl_testkit.attacks import (
     ROOT,
     STANDARD,
     STRICT,
@@ -23,7 +23,7 @@ from agentctl_testkit_attacks import (
     limits_of_standard,
     params,
 )
-from agentctl_testkit_capabilities import Capability
+from agentctl_testkit.capabilities import Capability
 
 _PROTECTED: Final = {
     ".git/HEAD": "ref: refs/heads/main\n",

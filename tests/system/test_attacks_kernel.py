@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import pytest
 
-from agentctl_testkit_attack_ipc import left_behind, plant_ipc_objects
-from agentctl_testkit_attack_plant import Plant
-from agentctl_testkit_attacks import (
+from agentctl_testkit.attack_ipc import left_behind, plant_ipc_objects
+from agentctl_testkit.attack_plant import Plant
+from agentctl_testkit.attacks import (
     ROOT,
     STANDARD,
     STRICT,
@@ -26,7 +26,7 @@ from agentctl_testkit_attacks import (
     limits_of_standard,
     params,
 )
-from agentctl_testkit_capabilities import Capability, cgroup2_mount
+from agentctl_testkit.capabilities import Capability, cgroup2_mount
 
 _F_OFD_SETLK: Final = 37
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from agentctl_testkit_attack_plant import Plant
-from agentctl_testkit_attacks import AttackRange, Probe, attack_files, limits_of_standard, params
+from agentctl_testkit.attack_plant import Plant
+from agentctl_testkit.attacks import AttackRange, Probe, attack_files, limits_of_standard, params
 
 _DOCUMENTATION: Final = ("192.0.2.1", 9)
 

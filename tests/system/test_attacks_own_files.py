@@ -17,8 +17,8 @@ from typing import Any, Final
 import pytest
 
 from agentctl_testkit import ORDINARY_UID, as_nobody
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_ordinary import Installation, installed
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.ordinary import Installation, installed
 
 _PROGRAM: Final = "own_files_attacker.py"
 

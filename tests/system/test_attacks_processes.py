@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from agentctl_testkit_attacks import (
+from agentctl_testkit.attacks import (
     USER,
     AttackRange,
     Probe,
@@ -12,7 +12,7 @@ from agentctl_testkit_attacks import (
     limits_of_standard,
     params,
 )
-from agentctl_testkit_capabilities import Capability
+from agentctl_testkit.capabilities import Capability
 
 _SIGNALS: Final = (
     ()

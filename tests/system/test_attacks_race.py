@@ -16,7 +16,7 @@ from agentctl_protocol.vocabulary import Reason, Result, Sandbox
 from agentctl_supervisor import Supervisor
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS
-from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit.capabilities import Capability, needs
 
 ROUNDS = 25
 

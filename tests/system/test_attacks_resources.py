@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from agentctl_testkit_attacks import AttackRange, Probe, attack_files, params
-from agentctl_testkit_capabilities import Capability
+from agentctl_testkit.attacks import AttackRange, Probe, attack_files, params
+from agentctl_testkit.capabilities import Capability
 
 PROBES: Final = (
     Probe("e07_descriptors", needs=(Capability.ROOT,)),

@@ -4,8 +4,8 @@ from typing import Final
 
 import pytest
 
-from agentctl_testkit_attack_plant import Plant
-from agentctl_testkit_attacks import (
+from agentctl_testkit.attack_plant import Plant
+from agentctl_testkit.attacks import (
     USER,
     AttackRange,
     Probe,

@@ -26,9 +26,9 @@ from agentctl_testkit import (
     RollCall,
     wait_until_gone,
 )
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_clock import TimeLimit
-from agentctl_testkit_matrix import (
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.clock import TimeLimit
+from agentctl_testkit.matrix import (
     CONTAINMENT_VARIABLE,
     EVERYBODY,
     Cast,
@@ -38,7 +38,7 @@ from agentctl_testkit_matrix import (
     in_foreground,
     ladder_of,
 )
-from agentctl_testkit_ordinary import Installation, OrdinaryHome, installed
+from agentctl_testkit.ordinary import Installation, OrdinaryHome, installed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from agentctl_supervisor.doctor.check import Check
 from agentctl_supervisor.doctor.checks import judge
 from agentctl_supervisor.doctor.facts import Facts, Place
 from agentctl_testkit import AgentctlHome
-from agentctl_testkit_capabilities import Capability
+from agentctl_testkit.capabilities import Capability
 
 _CHAINS = {
     "strict": Chain(steps={"namespaces": "", "private root": "", "seccomp": ""}),

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import agentctl_testkit_poorer as poorer
-from agentctl_testkit import AgentctlHome, Finished
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_ordinary import Installation, OrdinaryHome, installed
+from agentctl_testkit import AgentctlHome, Finished, poorer
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.ordinary import Installation, OrdinaryHome, installed
 
 #: Not that of "nobody", which everybody is in a user namespace that has no map yet.
 _SOMEBODY = 4242

@@ -10,7 +10,7 @@ from agentctl_protocol.messages import Ask, Checkpoint, Events, LogLine, Message
 from agentctl_protocol.records import Output, VerdictRecord
 from agentctl_protocol.values import pack_value
 from agentctl_testkit import AgentctlHome, Finished
-from agentctl_testkit_held import HeldRun
+from agentctl_testkit.held import HeldRun
 
 
 def _objects(done: Finished) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from agentctl_supervisor.cli.terminal.output_sanitizer import HarmlessOutput
 from agentctl_supervisor.observe.follow import Following
 from agentctl_supervisor.store.log_places import tail
 from agentctl_testkit import AgentctlHome
-from agentctl_testkit_held import HeldRun
+from agentctl_testkit.held import HeldRun
 
 _EVIL = (
     b"one\x1b]52;c;aGVsbG8=\x07 \x1b]0;title\x1b\\two\x1b[2J\x1b[10;10H\x1b[?1049h\x1bc"

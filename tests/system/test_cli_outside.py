@@ -38,10 +38,10 @@ from agentctl_supervisor.store.finished_index import FinishedIndex
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import RunDirectory
 from agentctl_testkit import AgentctlHome, is_alive, wait_until_gone
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_cli import SLEEPER, STUBBORN, Foregrounds, freeze
-from agentctl_testkit_clock import Stopwatch
-from agentctl_testkit_held import HeldRun
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.cli import SLEEPER, STUBBORN, Foregrounds, freeze
+from agentctl_testkit.clock import Stopwatch
+from agentctl_testkit.held import HeldRun
 
 _STOP = Stop(
     result=Result.STOPPED,

@@ -13,7 +13,7 @@ from agentctl_supervisor.store.finished_index import INDEX_NAME, Summary
 from agentctl_supervisor.store.pruning import Candidate, Wanted, chosen
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AgentctlHome
-from agentctl_testkit_held import HeldRun
+from agentctl_testkit.held import HeldRun
 
 _NOW = 1_700_000_000.0
 

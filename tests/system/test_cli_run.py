@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from agentctl_testkit import MARKER_VARIABLE, AgentctlHome, alive
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_cli import SLEEPER, STUBBORN, Foregrounds, end_of
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.cli import SLEEPER, STUBBORN, Foregrounds, end_of
 
 _KEYS = [
     *("schema", "id", "name", "tags", "state", "result", "reason", "detail", "actor", "value"),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_ordinary import Installation
-from agentctl_testkit_sandbox import Sandboxed, sandboxed
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.ordinary import Installation
+from agentctl_testkit.sandbox import Sandboxed, sandboxed
 
 
 def test_a_program_runs_in_the_current_directory(caller: Sandboxed) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from agentctl_protocol.vocabulary import Sandbox
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_sandbox import Sandboxed, sandboxed
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.sandbox import Sandboxed, sandboxed
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentctl_testkit_audit import audit
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_sandbox import Sandboxed, sandboxed
+from agentctl_testkit.audit import audit
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.sandbox import Sandboxed, sandboxed
 
 
 @pytest.fixture(

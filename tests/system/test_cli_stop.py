@@ -9,8 +9,8 @@ import pytest
 
 from agentctl_supervisor.client import Client
 from agentctl_testkit import AgentctlHome
-from agentctl_testkit_cli import SLEEPER, STUBBORN, Foregrounds
-from agentctl_testkit_clock import Stopwatch
+from agentctl_testkit.cli import SLEEPER, STUBBORN, Foregrounds
+from agentctl_testkit.clock import Stopwatch
 
 
 @pytest.fixture

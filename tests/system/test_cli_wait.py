@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentctl_testkit import AgentctlHome
-from agentctl_testkit_held import HeldRun
+from agentctl_testkit.held import HeldRun
 
 
 def test_it_ends_with_the_last_of_the_runs_and_has_a_line_for_each(home: AgentctlHome) -> None:

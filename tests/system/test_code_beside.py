@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentctl_testkit_sandbox import Sandboxed
+from agentctl_testkit.sandbox import Sandboxed
 
 _AGENT = """
 import lib

@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-from agentctl_testkit_attacks import AttackRange
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_compat import PROGRAMS, Place, Start, check
+from agentctl_testkit.attacks import AttackRange
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.compat import PROGRAMS, Place, Start, check
 
 _NEEDS: Final = {
     "compile_use.sh": [Capability.BUILD_TOOLS],

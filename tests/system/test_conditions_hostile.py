@@ -16,7 +16,7 @@ from agentctl_supervisor.client import Client
 from agentctl_supervisor.conditions import ExternalTermination, FunctionalTermination
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AgentctlHome, new_marker
-from agentctl_testkit_cli import Foregrounds, freeze
+from agentctl_testkit.cli import Foregrounds, freeze
 
 STREAMS = """
 import time

@@ -14,7 +14,7 @@ from agentctl_supervisor import RunSpec, Supervisor
 from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, AgentctlHome, new_marker
-from agentctl_testkit_cli import Foregrounds
+from agentctl_testkit.cli import Foregrounds
 
 STREAMS = f"{AGENTS}/model_streams.py:main"
 # 44,000 characters of prompt and 4,000 of stream, at four bytes a token; and the role's name.

@@ -8,10 +8,10 @@ import pytest
 
 from agentctl_protocol.vocabulary import Containment
 from agentctl_testkit import command_of
-from agentctl_testkit_attacks import AttackRange
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_faults import SPAWN_STEPS
-from agentctl_testkit_injection import ERRORS, Struck, Victim, failures
+from agentctl_testkit.attacks import AttackRange
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.faults import SPAWN_STEPS
+from agentctl_testkit.injection import ERRORS, Struck, Victim, failures
 
 _EVERY: Final = bool(os.environ.get("AGENTCTL_TEST_EVERY_CALL"))
 """Not only some of the hundreds of calls of one name: takes minutes."""

@@ -8,7 +8,7 @@ import pytest
 from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment
 from agentctl_testkit import agent_environment, alive
-from agentctl_testkit_faults import Work, keepers_of, staged
+from agentctl_testkit.faults import Work, keepers_of, staged
 
 
 def test_the_end_of_standard_input_arrives() -> None:

@@ -20,7 +20,7 @@ from agentctl_supervisor import Supervisor
 from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, AgentctlHome, descriptors
-from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit.capabilities import Capability, needs
 
 LEVELS: Final = (Sandbox.STRICT, Sandbox.STANDARD, Sandbox.BASIC)
 ENDING: Final = {"packets": 4, "small": 200_000, "large": 200_000, "nonblocking": 4}

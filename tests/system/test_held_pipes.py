@@ -16,8 +16,8 @@ from agentctl_supervisor import Supervisor
 from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, MARKER_VARIABLE, alive, kill_all, new_marker
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_clock import Stopwatch
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.clock import Stopwatch
 
 WITHIN_S: Final = 6.0
 """A bystander's whole life; the lock is held for 30 s."""

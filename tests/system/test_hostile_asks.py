@@ -20,7 +20,7 @@ from agentctl_supervisor.gate.gate import MAX_WAITING
 from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, AgentctlHome, new_marker
-from agentctl_testkit_cli import Foregrounds, freeze
+from agentctl_testkit.cli import Foregrounds, freeze
 
 ASKER = f"{AGENTS}/hostile_asker.py"
 SHELL = ["tool", "shell", {"cmd": "ls"}]

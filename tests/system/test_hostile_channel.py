@@ -30,8 +30,8 @@ from agentctl_testkit import (
     alive,
     wait_until_gone,
 )
-from agentctl_testkit_clock import Stopwatch
-from agentctl_testkit_faults import Stage, staged
+from agentctl_testkit.clock import Stopwatch
+from agentctl_testkit.faults import Stage, staged
 
 LIES: Final = tuple(agent for agent in BAD_SPEAKERS if agent.name == "lying_frames")
 FLOODS: Final = (

@@ -30,7 +30,7 @@ from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import MARKER_VARIABLE, alive, new_marker
-from agentctl_testkit_throwing import InjectedError, Throwing
+from agentctl_testkit.throwing import InjectedError, Throwing
 
 TASKS = (
     "Climb.keep_time",

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from agentctl_testkit import REPOSITORY
-from agentctl_testkit_ordinary import lay_out
+from agentctl_testkit.ordinary import lay_out
 
 _VERSION: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _COMMANDS: Final = (

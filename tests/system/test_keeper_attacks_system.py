@@ -23,9 +23,9 @@ from agentctl_protocol.spec import RunSpec
 from agentctl_protocol.vocabulary import Containment, Reason, Result, Rung
 from agentctl_supervisor.recover.recovery import current
 from agentctl_testkit import AGENTS, alive, wait_until_gone
-from agentctl_testkit_capabilities import Capability, cgroup2_mount, needs
-from agentctl_testkit_clock import Stopwatch
-from agentctl_testkit_faults import Stage, keepers_of, others_can_run_python, records, staged
+from agentctl_testkit.capabilities import Capability, cgroup2_mount, needs
+from agentctl_testkit.clock import Stopwatch
+from agentctl_testkit.faults import Stage, keepers_of, others_can_run_python, records, staged
 
 TIME_S: Final = 2.0
 GRACE_S: Final = 0.2

@@ -31,8 +31,8 @@ from agentctl_testkit import (
     kill_all,
     wait_until_gone,
 )
-from agentctl_testkit_clock import TimeLimit
-from agentctl_testkit_matrix import (
+from agentctl_testkit.clock import TimeLimit
+from agentctl_testkit.matrix import (
     BUSY_S,
     CONTAINMENT_VARIABLE,
     CONTAINMENTS,

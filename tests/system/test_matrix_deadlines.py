@@ -13,7 +13,7 @@ from agentctl_protocol.report import Report
 from agentctl_protocol.vocabulary import Containment, Reason, Result
 from agentctl_supervisor.client import Client
 from agentctl_testkit import AgentctlHome, RollCall
-from agentctl_testkit_matrix import (
+from agentctl_testkit.matrix import (
     BUSY_S,
     CONTAINMENTS,
     PROGRAMS,

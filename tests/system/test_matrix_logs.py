@@ -5,7 +5,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agentctl_logcheck import BROKEN, faults, logs_below
 from agentctl_protocol.records import End, Exit, Stop, SupervisorRecord, VerdictRecord
 from agentctl_protocol.report import Actor
 from agentctl_protocol.spec import RunSpec
@@ -14,6 +13,7 @@ from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
+from agentctl_testkit.log_check import BROKEN, faults, logs_below
 
 STOP = Stop(Result.STOPPED, Reason.USER, "", Actor("uid", "0"), 0.0, 0.0)
 GRANT = VerdictRecord(call="1", kind="tool", name="t", verdict="granted")

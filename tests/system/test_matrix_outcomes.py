@@ -20,7 +20,7 @@ from agentctl_supervisor.gate.gate import Gate
 from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, AgentctlHome, Hostile, RollCall
-from agentctl_testkit_matrix import (
+from agentctl_testkit.matrix import (
     CONTAINMENT_VARIABLE,
     CONTAINMENTS,
     PROGRAMS,

@@ -8,9 +8,9 @@ import pytest
 
 from agentctl_protocol.vocabulary import Containment
 from agentctl_testkit import RollCall, agent_environment, wait_until_gone
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_clock import TimeLimit
-from agentctl_testkit_matrix import (
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.clock import TimeLimit
+from agentctl_testkit.matrix import (
     CONTAINMENT_VARIABLE,
     CONTAINMENTS,
     EVERYBODY,
@@ -18,7 +18,7 @@ from agentctl_testkit_matrix import (
     assert_nothing_left,
     in_foreground,
 )
-from agentctl_testkit_ordinary import Installation, OrdinaryHome, installed
+from agentctl_testkit.ordinary import Installation, OrdinaryHome, installed
 
 pytestmark = needs(Capability.ROOT, Capability.ORDINARY_PYTHON)
 

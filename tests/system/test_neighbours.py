@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_neighbours import Neighbour, beside, neighbours
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.neighbours import Neighbour, beside, neighbours
 
 WITHIN_S: Final = 10.0
 GROWTH: Final = 256 << 20

@@ -44,9 +44,9 @@ from agentctl_supervisor import Supervisor
 from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, MARKER_VARIABLE, ORDINARY_UID, REPOSITORY, alive
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_channel import channel_pair
-from agentctl_testkit_ordinary import OrdinaryHome, installed
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.channel import channel_pair
+from agentctl_testkit.ordinary import OrdinaryHome, installed
 
 pytestmark = needs(Capability.NODE)
 

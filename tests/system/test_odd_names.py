@@ -13,7 +13,7 @@ from agentctl_protocol.os_names import to_bytes, to_text
 from agentctl_supervisor import RunSpec, SpecError, Supervisor
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AgentctlHome
-from agentctl_testkit_sandbox import Sandboxed
+from agentctl_testkit.sandbox import Sandboxed
 
 ODD = os.fsdecode(b"jos\xe9")
 

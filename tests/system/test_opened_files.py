@@ -16,10 +16,10 @@ from typing import Final
 import pytest
 
 from agentctl_testkit import ORDINARY_UID, REPOSITORY
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_ordinary import Installation, installed
-from agentctl_testkit_sandbox import Sandboxed, sandboxed
-from agentctl_testkit_trace import Opened, Trace, traced
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.ordinary import Installation, installed
+from agentctl_testkit.sandbox import Sandboxed, sandboxed
+from agentctl_testkit.trace import Opened, Trace, traced
 
 _PAGE: Final = REPOSITORY / "docs" / "sandbox.md"
 _SECTION: Final = "## What agentctl opens in a workspace"

@@ -11,7 +11,7 @@ import pytest
 
 from agentctl_supervisor.run.launch_pipes import OutputPipes
 from agentctl_testkit import AgentctlHome
-from agentctl_testkit_capabilities import Capability, needs
+from agentctl_testkit.capabilities import Capability, needs
 
 _TURNS = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; echo $i >&2; done"
 _IN_TURN = "".join(f"{i}\n{i}\n" for i in range(1, 10)).encode()

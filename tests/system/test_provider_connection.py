@@ -26,8 +26,8 @@ from agentctl_supervisor.run.run import Run
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, RollCall, agent_environment, alive, situation
-from agentctl_testkit_faults import Stage, staged, tell, told
-from agentctl_testkit_provider import Provider, Stream
+from agentctl_testkit.faults import Stage, staged, tell, told
+from agentctl_testkit.provider import Provider, Stream
 
 CLOSED_WITHIN_S: Final = 0.1
 """The promise: so long after the rung that ended the run its connection is gone."""

@@ -14,8 +14,8 @@ import pytest
 from agentctl_protocol.vocabulary import Containment, Reason, Result
 from agentctl_supervisor.recover.recovery import current
 from agentctl_testkit import alive
-from agentctl_testkit_clock import Stopwatch
-from agentctl_testkit_faults import (
+from agentctl_testkit.clock import Stopwatch
+from agentctl_testkit.faults import (
     GONE_WITHIN_S,
     SPAWN_STEPS,
     Round,

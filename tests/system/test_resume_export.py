@@ -18,7 +18,7 @@ from agentctl_supervisor.errors import NoSuchRunError
 from agentctl_supervisor.run.resuming import MAX_HISTORY_BYTES, CannotResumeError, told_of
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AGENTS, AgentctlHome, new_marker
-from agentctl_testkit_cli import Foregrounds
+from agentctl_testkit.cli import Foregrounds
 
 GOES_ON = f"{AGENTS}/goes_on.py:main"
 

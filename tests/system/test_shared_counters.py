@@ -22,10 +22,10 @@ import pytest
 
 from agentctl_child.sandbox import task_table
 from agentctl_testkit import AGENTS, alive, command_of
-from agentctl_testkit_capabilities import Capability, memory_groups, needs
-from agentctl_testkit_ordinary import Installation, installed, interpreter
+from agentctl_testkit.capabilities import Capability, memory_groups, needs
+from agentctl_testkit.ordinary import Installation, installed, interpreter
 
-PROGRAM: Final = Path(__file__).parents[1] / "support" / "agentctl_beside_program.py"
+PROGRAM: Final = Path(__file__).parents[1] / "support" / "agentctl_testkit" / "beside_program.py"
 PATIENCE_S: Final = 180
 
 

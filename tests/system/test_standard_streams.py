@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from agentctl_testkit_capabilities import Capability
-from agentctl_testkit_sandbox import Sandboxed
+from agentctl_testkit.capabilities import Capability
+from agentctl_testkit.sandbox import Sandboxed
 
 LEVELS = ("strict", "standard", "basic")
 

@@ -24,8 +24,8 @@ from agentctl_testkit import (
     alive,
     wait_until_gone,
 )
-from agentctl_testkit_clock import Stopwatch
-from agentctl_testkit_faults import SPAWN_STEPS
+from agentctl_testkit.clock import Stopwatch
+from agentctl_testkit.faults import SPAWN_STEPS
 
 DELAY_S: Final = 0.1
 TERM_GRACE_S: Final = 0.2

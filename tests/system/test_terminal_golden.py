@@ -56,7 +56,7 @@ from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store.log_reader import segment_name
 from agentctl_supervisor.store.run_directory import Home
 from agentctl_testkit import AgentctlHome
-from agentctl_testkit_pty import Emulator, Transcript, transcripts
+from agentctl_testkit.pty import Emulator, Transcript, transcripts
 
 _GOLDEN: Final = Path(__file__).with_name("golden")
 _THEN_NS: Final = 1_767_323_045_000_000_000  # 2026-01-02 03:04:05 UTC

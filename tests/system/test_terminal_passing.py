@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from agentctl_supervisor.cli.terminal.output_passthrough import PassingOutput
 from agentctl_supervisor.cli.terminal.screen import Screen
-from agentctl_testkit_pty import Emulator
+from agentctl_testkit.pty import Emulator
 
 _STATUS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=79)
 _PIECES = st.lists(

@@ -13,8 +13,8 @@ from typing import Protocol
 import pytest
 
 from agentctl_testkit import MARKER_VARIABLE, AgentctlHome, alive
-from agentctl_testkit_cli import SLEEPER, STUBBORN
-from agentctl_testkit_pty import CTRL_C, CTRL_D, CTRL_Z, Terminal
+from agentctl_testkit.cli import SLEEPER, STUBBORN
+from agentctl_testkit.pty import CTRL_C, CTRL_D, CTRL_Z, Terminal
 
 _STATUS = re.compile(rb"\x1b\[2m(demo  [^\x1b]*)\x1b\[0m\x1b\[K\r")
 _FAINT = b"\x1b[2m"

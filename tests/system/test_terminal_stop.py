@@ -14,8 +14,8 @@ from agentctl_supervisor.cli.terminal.remaining_processes import Onlooker, names
 from agentctl_supervisor.cli.terminal.status_line import clock, fitting, waiting
 from agentctl_supervisor.cli.wording.narration import Narrator
 from agentctl_testkit import AgentctlHome
-from agentctl_testkit_cli import Foregrounds
-from agentctl_testkit_pty import CTRL_C, Terminal
+from agentctl_testkit.cli import Foregrounds
+from agentctl_testkit.pty import CTRL_C, Terminal
 
 _TWO = "trap '' TERM; sleep 61 & echo up; while :; do wait; done"
 _THEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -21,7 +21,7 @@ from agentctl_supervisor.store.pruning import remove
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
 from agentctl_supervisor.store.socket_files import remove_if_dead
 from agentctl_testkit import MARKER_VARIABLE, AgentctlHome, kill_all, wait_until_gone
-from agentctl_testkit_held import HeldRun
+from agentctl_testkit.held import HeldRun
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 from agentctl_testkit import AGENTS, AgentctlHome
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_cli import freeze
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.cli import freeze
 
 pytestmark = [needs(Capability.BUILD_TOOLS, Capability.PID_NAMESPACE), pytest.mark.alone]
 

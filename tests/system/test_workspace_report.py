@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentctl_testkit import AGENTS, MARKER_VARIABLE, wait_until_gone
-from agentctl_testkit_cli import end_of, freeze
-from agentctl_testkit_sandbox import Sandboxed
+from agentctl_testkit.cli import end_of, freeze
+from agentctl_testkit.sandbox import Sandboxed
 
 LEVELS = ("strict", "standard")
 

@@ -2,7 +2,7 @@
 
 An attack is a program beside this file that calls `attempt` with its variants.  It needs
 nothing but the standard library and is run as ``python -ESs ATTACK.py FACTS``; what the
-facts are says `Plant` in ``tests/support/agentctl_testkit_attacks.py``.
+facts are says `Plant` in ``tests/support/agentctl_testkit/attacks.py``.
 
 A variant *worked* if it returns: so it looks at its effect first, and raises `OSError` or
 `Blocked` if there was none.  What it returns is the evidence; what it read from a secret
@@ -93,7 +93,7 @@ def may_lack(what: str, *numbers: int) -> Iterator[None]:
 
 
 def attempt(variants: dict[str, Callable[[], object]]) -> NoReturn:
-    """Try all *variants* and print one JSON object; see `agentctl_testkit_attacks.Outcome`."""
+    """Try all *variants* and print one JSON object; see `agentctl_testkit.attacks.Outcome`."""
     said = {name: _in_a_fork(act) for name, act in variants.items()}
     verdicts = {verdict for verdict, _, _ in said.values()}
     overall = next(v for v in ("broken", "open", "blocked", "impossible") if v in verdicts)

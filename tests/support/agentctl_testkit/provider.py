@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Final, Self
 
-from agentctl_testkit_clock import contended_s
+from agentctl_testkit.clock import contended_s
 
 _CHUNK: Final = b"5\r\ntoken\r\n"
 _EVERY_S: Final = 0.005
@@ -26,7 +26,7 @@ _HEAD: Final = (
 class Stream:
     """One request: ``path`` without its slash, when it came, and when its client was gone.
 
-    ``contended_s``: for how long the machine was busy meanwhile, see `agentctl_testkit_clock`.
+    ``contended_s``: for how long the machine was busy meanwhile, see `agentctl_testkit.clock`.
     """
 
     path: str

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agentctl_testkit import AGENTS
-from agentctl_testkit_attacks import STRICT, AttackRange, Caller
+from agentctl_testkit.attacks import STRICT, AttackRange, Caller
 
 PROGRAMS: Final = AGENTS / "compat"
 WORKS: Final = "all of it works"

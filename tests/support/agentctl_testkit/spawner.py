@@ -31,7 +31,7 @@ from agentctl_protocol.spawning import (
     pack,
 )
 from agentctl_protocol.vocabulary import Containment, Network, Sandbox
-from agentctl_testkit_channel import ChannelEnd, channel_pair
+from agentctl_testkit.channel import ChannelEnd, channel_pair
 
 _decode_status = msgspec.msgpack.Decoder(Status).decode
 PATIENCE_S = 20.0

@@ -1,6 +1,6 @@
 """A program that embeds a supervisor: a bystander, somebody who takes what there is, a new run.
 
-``python agentctl_beside_program.py ORDER`` with a JSON object; prints one with what was seen.
+``python beside_program.py ORDER`` with a JSON object; prints one with what was seen.
 
 ``taker``: argv of a run that prints a line once it has taken what it can.  ``starve``: what this
 process itself is to lack once its bystander runs: ``epoll`` (watches), ``threads`` (and forks),

@@ -58,8 +58,8 @@ from agentctl_testkit import (
     situation,
     wait_until_gone,
 )
-from agentctl_testkit_clock import Stopwatch
-from agentctl_testkit_embedding import PROGRAM, Order
+from agentctl_testkit.clock import Stopwatch
+from agentctl_testkit.embedding import PROGRAM, Order
 
 GONE_WITHIN_S: Final = 1.0
 """Promise P2: how long after its supervisor anything of a run may be alive."""
@@ -336,7 +336,7 @@ class Stage:
         """Start a program that embeds a supervisor and runs *specs*; its pid."""
         order = Order(fifo=str(self.roll_call.path), specs=specs, forks=forks, subreaper=subreaper)
         self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM)],
+            [sys.executable, "-P", str(PROGRAM)],
             stdin=subprocess.PIPE,
             env=self.environment(containment, failpoints),
             **(as_nobody() if self.ordinary_user else {}),

@@ -168,7 +168,7 @@ def _counters() -> bool:
 
 
 def _ordinary_python() -> bool:
-    from agentctl_testkit_ordinary import interpreter
+    from agentctl_testkit.ordinary import interpreter
 
     return os.geteuid() == 0 and interpreter() is not None
 
@@ -197,7 +197,7 @@ def _succeeds(*argv: str) -> Callable[[], bool]:
 
 
 def _ensurepip() -> bool:
-    from agentctl_testkit_ordinary import interpreter
+    from agentctl_testkit.ordinary import interpreter
 
     python = (interpreter() if os.geteuid() == 0 else None) or sys.executable
     return _succeeds(python, "-I", "-c", "import ensurepip, venv")()

@@ -36,13 +36,13 @@ from agentctl_protocol.messages import (
 )
 from agentctl_protocol.spawning import CHANNEL_FD_VARIABLE, RUN_ID_VARIABLE
 from agentctl_protocol.values import open_value, pack_value
-from agentctl_testkit_channel import PATIENCE_S, ChannelEnd, channel_pair
+from agentctl_testkit.channel import PATIENCE_S, ChannelEnd, channel_pair
 
-AGENTS: Final = Path(__file__).resolve().parents[1] / "agents"
+AGENTS: Final = Path(__file__).resolve().parents[2] / "agents"
 RUN_ID: Final = "r-sdktests"
 _RUN_ID_VARIABLE: Final = json.dumps({RUN_ID_VARIABLE: RUN_ID}).encode()
 
-_SERVER: Final = Path(__file__).with_name("agentctl_testkit_forkserver.py")
+_SERVER: Final = Path(__file__).with_name("forkserver.py")
 
 _M = TypeVar("_M")
 

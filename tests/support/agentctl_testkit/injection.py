@@ -29,9 +29,9 @@ from agentctl_testkit import (
     new_marker,
     wait_until_gone,
 )
-from agentctl_testkit_attacks import Caller, Server
-from agentctl_testkit_clock import TimeLimit
-from agentctl_testkit_faults import children
+from agentctl_testkit.attacks import Caller, Server
+from agentctl_testkit.clock import TimeLimit
+from agentctl_testkit.faults import children
 
 ERRORS: Final = ("EPERM", "ENOSYS", "ENOSPC", "EINTR")
 PATIENCE_S: Final = 10.0

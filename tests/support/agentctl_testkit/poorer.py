@@ -1,4 +1,4 @@
-"""A poorer machine for one program: ``python agentctl_testkit_poorer.py KIND [UID] -- ARGV...``.
+"""A poorer machine for one program: ``python poorer.py KIND [UID] -- ARGV...``.
 
 Whatever a container or a cautious administrator takes away is taken away for real, by the
 kernel's own means, before ARGV is executed, as UID if one is given.  What is prepared by root

@@ -20,7 +20,6 @@ from typing import Any, Final
 import agentctl_child
 import agentctl_protocol
 import agentctl_supervisor
-from agentctl_logcheck import faults, logs_below
 from agentctl_testkit import (
     AGENTS,
     REPOSITORY,
@@ -29,6 +28,7 @@ from agentctl_testkit import (
     command_of,
     ordinary_directory,
 )
+from agentctl_testkit.log_check import faults, logs_below
 
 _OURS: Final = (agentctl_protocol, agentctl_child, agentctl_supervisor)
 _THEIRS: Final = ("trio", "msgspec", "psutil")

@@ -1,6 +1,6 @@
 """Reads every log of the session once more, at its end.
 
-`agentctl_testkit_audit` sees to it that a log keeps its promises by itself.  Here it is
+`agentctl_testkit.audit` sees to it that a log keeps its promises by itself.  Here it is
 also read as agentctl reads it: nothing of it is damaged, and the report that was
 written is what the log folds to, and nothing else.
 
@@ -20,7 +20,7 @@ from agentctl_supervisor.errors import AgentctlError
 from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store.log_reader import LogReader, segment_name
 from agentctl_supervisor.store.run_directory import RunDirectory
-from agentctl_testkit_audit import audit
+from agentctl_testkit.audit import audit
 
 BROKEN: Final = "broken-on-purpose"
 

@@ -42,13 +42,13 @@ import pytest
 
 import agentctl_protocol
 from agentctl_testkit import AGENTS, ORDINARY_UID, alive, as_nobody
-from agentctl_testkit_attack_plant import PLANTED_VARIABLE, Plant
-from agentctl_testkit_attack_table import NOT_SHOWN, Row, compare_or_write
-from agentctl_testkit_capabilities import Capability
-from agentctl_testkit_ordinary import Installation, installed, interpreter
+from agentctl_testkit.attack_plant import PLANTED_VARIABLE, Plant
+from agentctl_testkit.attack_table import NOT_SHOWN, Row, compare_or_write
+from agentctl_testkit.capabilities import Capability
+from agentctl_testkit.ordinary import Installation, installed, interpreter
 
 ATTACKS: Final = AGENTS / "attacks"
-SERVER: Final = Path(__file__).with_name("agentctl_attack_server.py")
+SERVER: Final = Path(__file__).with_name("attack_server.py")
 
 STRICT: Final = "strict"
 STANDARD: Final = "standard"
@@ -264,7 +264,7 @@ class Caller:
 
 
 class Server:
-    """`agentctl_attack_server` as a process of a caller's.
+    """`agentctl_testkit.attack_server` as a process of a caller's.
 
     ``stderr``: where what it says goes.  ``wrapper``: the command that starts it.
     """

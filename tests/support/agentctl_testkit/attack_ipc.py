@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agentctl_testkit_attack_plant import Plant
+from agentctl_testkit.attack_plant import Plant
 
 _IPC_CREAT: Final = 0o1000
 _IPC_EXCL: Final = 0o2000

@@ -1,6 +1,6 @@
 """A program that embeds a supervisor, for tests that kill it or measure it.
 
-``python agentctl_testkit_embedding.py`` reads one line of JSON, an `Order`, from standard
+``python embedding.py`` reads one line of JSON, an `Order`, from standard
 input, and says on the order's FIFO what it has come to: ``opening``, ``started RUN``,
 ``finished RUN``.  It ends when its runs have ended, or at once where a test ends it.
 

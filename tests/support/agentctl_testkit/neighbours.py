@@ -39,10 +39,10 @@ from agentctl_testkit import (
     new_marker,
     wait_until_gone,
 )
-from agentctl_testkit_faults import children
+from agentctl_testkit.faults import children
 
 NEIGHBOURS: Final = AGENTS / "neighbours"
-SERVER: Final = Path(__file__).with_name("agentctl_neighbours_server.py")
+SERVER: Final = Path(__file__).with_name("neighbours_server.py")
 
 _UP_S: Final = 30.0
 _PATIENCE_S: Final = 60.0
@@ -167,7 +167,7 @@ class SilentError(GoneError):
 
 
 class Host:
-    """`agentctl_neighbours_server` as a process, and the command line beside it."""
+    """`agentctl_testkit.neighbours_server` as a process, and the command line beside it."""
 
     def __init__(self, directory: Path, level: str, pid_max: int) -> None:
         self.directory = directory

@@ -1,6 +1,6 @@
 """A warm interpreter that forks agents, as the spawner does, without keepers and sandbox.
 
-``python -I agentctl_testkit_forkserver.py FD [MODULE...]``: it imports the modules, then
+``python -I agentctl_testkit/forkserver.py FD [MODULE...]``: it imports the modules, then
 forks.  FD is a SOCK_SEQPACKET socket.  Each packet is a JSON object, the agent's additional
 environment, with six descriptors: a socket for its status, the two ends of its channel,
 and its three standard streams.  On the status socket go the agent's pidfd, with its pid in

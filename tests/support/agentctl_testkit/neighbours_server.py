@@ -1,4 +1,4 @@
-"""A supervisor of many runs that says how late its loop is, for `agentctl_testkit_neighbours`.
+"""A supervisor of many runs that says how late its loop is, for `agentctl_testkit.neighbours`.
 
 One line of JSON for each order in, one for each answer out, with the order's ``id``.
 """

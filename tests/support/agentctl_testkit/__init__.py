@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from agentctl_testkit_clock import TimeLimit
+from agentctl_testkit.clock import TimeLimit
 
-REPOSITORY: Final = Path(__file__).resolve().parents[2]
+REPOSITORY: Final = Path(__file__).resolve().parents[3]
 AGENTS: Final = REPOSITORY / "tests" / "agents"
 
 MARKER_VARIABLE: Final = "AGENTCTL_TEST_MARKER"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agentctl_testkit import ORDINARY_UID, AgentctlHome, Finished
-from agentctl_testkit_ordinary import Installation, OrdinaryHome
+from agentctl_testkit.ordinary import Installation, OrdinaryHome
 
 
 class Sandboxed:

@@ -15,9 +15,9 @@ from agentctl_child.sandbox.bpf import Condition, Rule, assemble
 from agentctl_protocol.spawning import Bind, Link, Part, Scratch
 from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 from agentctl_testkit import ORDINARY_UID, as_nobody, ordinary_directory
-from agentctl_testkit_capabilities import Capability, needs
-from agentctl_testkit_ordinary import Installation, installed
-from agentctl_testkit_spawner import RUN_UID, LaunchedRun, SpawnerStandIn
+from agentctl_testkit.capabilities import Capability, needs
+from agentctl_testkit.ordinary import Installation, installed
+from agentctl_testkit.spawner import RUN_UID, LaunchedRun, SpawnerStandIn
 
 MEBIBYTE: Final = 1 << 20
 CALLERS: Final = [
