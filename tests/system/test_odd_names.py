@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def test_a_function_in_such_a_directory_runs(caller: Sandboxed, way: str) -> Non
     """In a forked process, under a detached supervisor, or in another interpreter."""
     work = odd_workspace(caller)
     caller.make(f"workspace/{ODD}/m.py", AGENT)
-    options = {"here": (), "-d": ("-d",), "--python": ("--python", caller.home.argv()[0])}[way]
+    options = {"here": (), "-d": ("-d",), "--python": ("--python", sys.executable)}[way]
     done = caller.run("run", "-q", *options, "--name", "x", "m.py:main", cwd=work)
     assert done.code == 0, done.err
     caller.run("wait", "x")
