@@ -304,7 +304,8 @@ def test_the_module_needs_neither_trio_nor_psutil() -> None:
     """The command that stops a run loads it."""
     program = (
         "import sys; from agentctl_supervisor.processes import process_tree;"
-        "from agentctl_supervisor.store import log_reader, recovery, run_directory;"
+        "from agentctl_supervisor.recover import recovery;"
+        "from agentctl_supervisor.store import log_reader, run_directory;"
         "print({'trio', 'psutil'} & {name.split('.')[0] for name in sys.modules})"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

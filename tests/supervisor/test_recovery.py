@@ -210,7 +210,8 @@ def test_many_programs_that_look_at_once_see_the_same(runs: Home, created: Creat
     """The lock works between processes."""
     run = abandon(runs, created, Started())
     program = (
-        "import pathlib, sys; from agentctl_supervisor.store import recovery, run_directory;"
+        "import pathlib, sys; from agentctl_supervisor.recover import recovery;"
+        "from agentctl_supervisor.store import run_directory;"
         "print(recovery.current(run_directory.RunDirectory(pathlib.Path(sys.argv[1]))))"
     )
     lookers = [
@@ -323,7 +324,8 @@ def test_a_read_only_file_system_has_right_reports(runs: Home, created: Created)
     """Looking at an archive of runs works."""
     run = abandon(runs, created, Started())
     program = (
-        "import pathlib, sys; from agentctl_supervisor.store import recovery, run_directory;"
+        "import pathlib, sys; from agentctl_supervisor.recover import recovery;"
+        "from agentctl_supervisor.store import run_directory;"
         "print(recovery.current(run_directory.RunDirectory(pathlib.Path(sys.argv[1]))).result)"
     )
     mount = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'

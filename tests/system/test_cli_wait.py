@@ -112,8 +112,9 @@ sys.exit(main(sys.argv[1:]))
 # Here the interrupt is raised in a callback of the collector's, which drops exceptions.
 _SWALLOWED = """
 import os, signal, sys, weakref
-from agentctl_supervisor import signal_wakeup, waiting
 from agentctl_supervisor.cli import main
+from agentctl_supervisor.observe import wait_runs
+from agentctl_supervisor.processes import signal_wakeup
 
 class Thing:
     pass
@@ -124,7 +125,7 @@ def poll(source, timeout_s=None, real=signal_wakeup.poll):
     del thing
     return real(source, timeout_s)
 
-waiting.poll = poll
+wait_runs.poll = poll
 sys.exit(main(["wait", "demo"]))
 """
 

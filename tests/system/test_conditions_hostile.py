@@ -151,10 +151,11 @@ async def test_a_function_that_raises_what_is_no_exception_ends_its_run_only(
 
 EMBEDDER = """
 import sys, time, trio
-from agentctl_supervisor import RunSpec, Supervisor, watch
+from agentctl_supervisor import RunSpec, Supervisor
 from agentctl_supervisor.conditions import FunctionalTermination
+from agentctl_supervisor.run import limit_watch
 
-watch.FUNCTION_WITHIN_S = 0.3
+limit_watch.FUNCTION_WITHIN_S = 0.3
 
 async def main():
     # Were it one of these, the log could not be synced while it hangs.

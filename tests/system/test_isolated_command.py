@@ -392,4 +392,8 @@ def test_every_python_of_ours_is_started_in_one_place() -> None:
         for path in source.rglob("*.py")
         if "sys.executable" in path.read_text()
     }
-    assert found == {"isolated_python.py", "doctor/facts.py", "policy/search_path.py"}
+    assert found == {
+        "processes/isolated_python.py",
+        "doctor/facts.py",
+        "policy/search_path.py",
+    }
