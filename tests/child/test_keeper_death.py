@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from agentctl_protocol.vocabulary import Containment
+from agentctl_supervisor.processes import process_tree
 from agentctl_testkit import HOSTILE_TREES, RollCall, agent_environment, alive, wait_until_gone
 from agentctl_testkit.capabilities import Capability, needs
 from agentctl_testkit.spawner import LaunchedRun, SpawnerStandIn
@@ -108,20 +109,28 @@ def test_a_death_at_every_step_of_the_spawn(
         run = spawner.launch(
             "sleep", "1000", env={"AGENTCTL_TEST_MARKER": marker}, containment=containment
         )
-        _wait_until_forked(run, spawner)
+        warden = _wait_until_forked(run, spawner)
         strike(victim, run, spawner, supervisor)
+        # It has no title yet, and its agent no marker: until it is gone none is looked for.
+        assert process_tree.wait_dead(warden, 10.0)
         assert wait_until_gone(marker, run.run, within_s=1.0) == []
+        for pidfd in warden:
+            os.close(pidfd)
 
 
-def _wait_until_forked(run: LaunchedRun, spawner: SpawnerStandIn) -> None:
-    """The warden exists, or has come and gone."""
+def _wait_until_forked(run: LaunchedRun, spawner: SpawnerStandIn) -> list[int]:
+    """Return a pidfd of the warden once it exists; none if it has come and gone."""
     children = f"/proc/{spawner.process.pid}/task/{spawner.process.pid}/children"
     end = time.monotonic() + 10
     while not run.packets and time.monotonic() < end:
         with open(children) as file:
-            if file.read():
-                return
+            pids = file.read().split()
+        if pids:
+            who = process_tree.identity_of(int(pids[0]))
+            pidfd = None if who is None else process_tree.open_pidfd(who)
+            return [] if pidfd is None else [pidfd]
         os.sched_yield()
+    return []
 
 
 @pytest.mark.parametrize("number", range(RANDOM_ROUNDS))
