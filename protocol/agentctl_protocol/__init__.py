@@ -1,18 +1,18 @@
 """The protocol of agentctl: messages, framing, log records, specs and reports.
 
-* **Channel** (`messages`, `framing`, `channel_state`, `channel`): two pipes
-  straight between supervisor and agent.  4-byte length, msgpack, one tagged struct
-  or a batch of them.  Length-prefixed, because line framing lost synchronisation
-  as soon as a tool printed.
-* **Nobody is trusted.**  Every byte is validated and bounded; an illegal one
-  raises one named error and changes nothing.
-* **Two tables** say who may say what when.  Nothing else does.
-* **Log** (`records`): the same messages, with who vouches for them, written down
-  before they are acted upon.
+* **Channel** (`messages`, `framing`, `channel_state`, `channel`): two pipes directly between
+  supervisor and agent. They carry a 4-byte length, then msgpack: one tagged struct or a batch of
+  them. Frames are length-prefixed, because line framing lost synchronisation as soon as a tool
+  printed.
+* **No side is trusted.** Every byte is validated and bounded. An illegal byte raises one named
+  error and changes nothing.
+* **Two tables** decide which side may say what in which state. Nothing else decides that.
+* **Log** (`records`): the same messages with their source, written down before they are acted
+  upon.
 * **Control** (`control`): ping, stop and kill for any client of any version.
 * **Spawning** (`spawning`): packets between the trusted processes.
 
-This package does no I/O, starts no thread and reads no clock.  It needs msgspec only.
+This package does no I/O, starts no thread and reads no clock. It needs msgspec only.
 """
 
 from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError, ProtocolError

@@ -1,8 +1,8 @@
-"""Names of tools and models that are what they look like.
+"""The check that names of tools and models are what they look like.
 
-A rule about calls is written by somebody who sees names.  One that looks like ``shell`` and is
-another (a letter of another script, a blank at its end, a character without width) would pass
-a rule about ``shell``, and the person who is asked to approve of it.
+The author of a rule about calls sees names. A name can look like ``shell`` and be another one: by
+a letter of another script, a blank at its end, or a character without width. Such a name would
+pass a rule about ``shell``, and would mislead the person who is asked to approve the call.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ _BESIDE_LATIN: Final = frozenset(
 _ALONE: Final = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "HEBREW", "ARABIC"})
 """Scripts with letters that look like others', or that are written from right to left."""
 _LATIN_LETTERS: Final = frozenset("ßæœøþðđħıĸłŋŧəƒ")
-"""Latin letters that are more than one of ASCII with marks, in the alphabets of today."""
+"""Latin letters of today's alphabets that are more than an ASCII letter with marks."""
 
 _LOOK_ALIKES: Final = {
     "АВЕЅІЈКМНОРСТУХаеѕіјкмнорстухһԁԛԝӀӏьгпиѵүзв": "ABESIJKMHOPCTYXaesijkmhopctyxhdqwiibrnuvy3b",
@@ -37,7 +37,7 @@ _TO_LOOKS: Final = str.maketrans(
 
 
 def oddity(name: str) -> str:
-    """Why *name* is not what it looks like; empty if it is."""
+    """Return why *name* is not what it looks like; empty if it is."""
     if not is_visible(name):
         return "a character in it cannot be seen"
     if not name or name != name.strip() or "  " in name:
@@ -46,9 +46,9 @@ def oddity(name: str) -> str:
 
 
 def skeleton(text: str) -> str:
-    """What *text* looks like: without capitals, marks, and letters and digits that look alike.
+    """Return the look of *text*: without capitals, marks, and letters and digits that look alike.
 
-    For rules that forbid: they mean all that looks the same.
+    It is for rules that forbid: such a rule applies to every name that looks the same.
     """
     if text.isascii():
         return text.translate(_TO_LOOKS).lower().translate(_TO_LOOKS)

@@ -1,7 +1,7 @@
-"""One end of a channel: bytes in, messages out, and no I/O anywhere.
+"""An end of a channel: it turns bytes into messages and does no I/O.
 
-The same object serves the supervisor (trio) and the child (a thread), and the
-tests, which join two of them by an in-memory wire.
+The same class serves the supervisor (trio), the child (a thread), and the tests, which connect two
+ends by an in-memory wire.
 """
 
 import enum
@@ -35,31 +35,31 @@ _Says = TypeVar("_Says", bound=ChildMessage | SupervisorMessage)
 _Hears = TypeVar("_Hears", bound=ChildMessage | SupervisorMessage)
 
 
-#: What `Channel` looks at beyond the table.
+#: The messages that `Channel` checks beyond the table.
 _CHECKED: Final = frozenset({"events", "hello"})
 
 MAX_EVENTS: Final = 1024
-"""Events that are heard, and written down, at once: of a longer batch several parts are made."""
+"""Events that are heard, and written down, at once; a longer batch is split into several parts."""
 
 #: Bytes of the shortest message: a map of one pair, "type" and a tag of three letters.
 _SHORTEST: Final = 10
 
-#: `tag_of` of each class that it was asked for: msgspec makes it anew each time.
+#: The `tag_of` of each class that was asked for: msgspec makes it anew each time.
 _tags: dict[type, str] = {}
 
 
 class Role(enum.Enum):
-    """Which end of the channel this is."""
+    """The two ends of a channel."""
 
     AGENT = "agent"
     SUPERVISOR = "supervisor"
 
 
 class Channel(Generic[_Says, _Hears]):
-    """One end of a channel.  `agent_end` and `supervisor_end` make them.
+    """An end of a channel, made by `agent_end` or `supervisor_end`.
 
-    An illegal message raises and changes nothing: neither state table moves,
-    and for one of ours no byte is produced.
+    An illegal message raises and changes nothing. Neither state table moves, and no byte is
+    produced for an illegal message of our own.
     """
 
     def __init__(self, role: Role, max_frame: int = MAX_FRAME) -> None:
@@ -73,9 +73,9 @@ class Channel(Generic[_Says, _Hears]):
         self._encoder = msgspec.msgpack.Encoder()
         heard: Any = ChildMessage if role is Role.SUPERVISOR else SupervisorMessage
         self._decode_one = msgspec.msgpack.Decoder(heard).decode
-        #: Of the frame that is being read: the messages that were not asked for, the last first.
+        #: The messages of the current frame that were not yet asked for, in reverse order.
         self._parts: list[bytes] | list[msgspec.Raw] = []
-        #: Pieces of a long batch of events, the last first.
+        #: Parts of a long batch of events, in reverse order.
         self._events: list[Events] = []
 
     def __repr__(self) -> str:
@@ -86,15 +86,15 @@ class Channel(Generic[_Says, _Hears]):
 
     @property
     def pending(self) -> int:
-        """Bytes that were fed and not heard: at the end, those of a frame that is torn."""
+        """The number of bytes that were fed and not heard; at the end, those of a torn frame."""
         return self._frames.pending + sum(len(memoryview(part)) for part in self._parts)
 
     def send(self, *messages: _Says) -> bytes:
-        """The bytes of one frame that carries *messages* in order.
+        """Return the bytes of one frame that carries *messages* in order.
 
         Raises:
-            LocalProtocolError: a message is not legal now, cannot be written as
-                msgpack, or the frame would be too big.
+            LocalProtocolError: a message is not legal now, cannot be written as msgpack, or the
+                frame would be too big.
         """
         state_before = self.agent_state, self.supervisor_state
         try:
@@ -111,15 +111,15 @@ class Channel(Generic[_Says, _Hears]):
         try:
             return self._encoder.encode(messages[0] if len(messages) == 1 else messages)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            # A lone surrogate in a text, a number over 64 bits: structs do not check.
+            # A lone surrogate in a text, or a number over 64 bits: structs do not check that.
             raise LocalProtocolError(f"cannot be sent: {one_line(error)}") from None
 
     def receive(self, data: bytes) -> list[tuple[_Hears, bytes]]:
-        """The messages that *data* completes, each with the raw bytes that carried it.
+        """Return the messages that *data* completes, each with the raw bytes that carried it.
 
         Raises:
-            IllegalInputError: a byte or message is illegal.  Messages before it in
-                the same call are in its ``messages`` attribute: they were legal.
+            IllegalInputError: a byte or message is illegal. Its ``messages`` attribute holds the
+                legal messages before it in the same call.
         """
         heard: list[tuple[_Hears, bytes]] = []
         self.feed(data)
@@ -131,17 +131,18 @@ class Channel(Generic[_Says, _Hears]):
         return heard
 
     def feed(self, data: bytes) -> None:
-        """Take *data* in; what it says is asked for by `next_message`."""
+        """Take *data* in; `next_message` returns its messages."""
         self._frames.feed(data)
 
     def next_message(self) -> tuple[_Hears, bytes] | None:
-        """The next message with the raw bytes that carried it; None: none is complete.
+        """Return the next message with the raw bytes that carried it; None if none is complete.
 
-        What a call takes is bounded by a frame's length, however many messages it carries.
-        A supervisor hears a long batch of events as several of at most `MAX_EVENTS`.
+        The work of one call is bounded by a frame's length, however many messages the frame
+        carries. A supervisor hears a long batch of events as several batches of at most
+        `MAX_EVENTS`.
 
         Raises:
-            PeerProtocolError: it is illegal; what was fed behind it is forgotten.
+            PeerProtocolError: the message is illegal; the bytes that were fed after it are dropped.
         """
         try:
             while True:
@@ -168,7 +169,7 @@ class Channel(Generic[_Says, _Hears]):
             raise
 
     def _hold(self, message: Events) -> None:
-        """Give *message* in pieces, the first of them next."""
+        """Split *message* into parts; the first of them is returned next."""
         self._events = [
             Events(first=message.first + at, events=message.events[at : at + MAX_EVENTS])
             for at in range(0, len(message.events), MAX_EVENTS)
@@ -180,9 +181,10 @@ class Channel(Generic[_Says, _Hears]):
         return events, self._encoder.encode(events)
 
     def _decode(self, part: bytes) -> _Hears | None:
-        """The message in *part*; None: an agent need not know it.
+        """Return the message in *part*; None if an agent need not know it.
 
-        A supervisor may be newer than its agent's SDK, and know more to say.
+        A supervisor may be newer than its agent's SDK, and may send messages that the SDK does not
+        know.
         """
         try:
             message: _Hears = self._decode_one(part)
@@ -223,12 +225,12 @@ class Channel(Generic[_Says, _Hears]):
 
 
 def _parts_of(body: bytes) -> list[bytes] | list[msgspec.Raw]:
-    """What a frame carries, the last first: a message, or each one of a batch.
+    """Return the content of a frame, in reverse order: one message, or each message of a batch.
 
-    Nothing is decoded yet: what is wrong in a message comes up when its turn comes.
+    Nothing is decoded here. An error in a message is found when that message is read.
 
     Raises:
-        PeerProtocolError: it is not an array of things that could be messages.
+        PeerProtocolError: it is not an array of items that could be messages.
     """
     if not _is_batch(body):
         return [body]
@@ -257,7 +259,7 @@ def _is_unknown(part: bytes) -> bool:
 
 
 def _is_batch(body: bytes) -> bool:
-    """Whether it begins with a fixarray, an array 16 or an array 32: no other msgpack type can."""
+    """Return True if it begins with a fixarray, array 16 or array 32; no other type begins so."""
     return body[0] & 0xF0 == 0x90 or body[0] in (0xDC, 0xDD)
 
 
@@ -269,14 +271,14 @@ _tagged: Final = msgspec.msgpack.Decoder(_Tagged).decode
 _split: Final = msgspec.msgpack.Decoder(
     Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1)]
 ).decode
-#: An agent's own ones, too: said by a supervisor, they are a fault.
+#: The tags of an agent's messages, too: if a supervisor sends one, that is an error.
 _KNOWN_TAGS: Final = frozenset(
     kind.__struct_config__.tag for kind in (*SupervisorMessage.__args__, *ChildMessage.__args__)
 )
 
 
 class IllegalInputError(PeerProtocolError):
-    """What `Channel.receive` raises; ``messages`` holds the legal ones that came before."""
+    """The error that `Channel.receive` raises; ``messages`` holds the legal messages before it."""
 
     def __init__(self, text: str, messages: Sequence[tuple[Any, bytes]] = ()) -> None:
         super().__init__(text)
@@ -284,7 +286,7 @@ class IllegalInputError(PeerProtocolError):
 
 
 def tag_of(message: object) -> str:
-    """The ``type`` under which *message*, a tagged struct, is known."""
+    """Return the ``type`` under which *message*, a tagged struct, is known."""
     kind: Any = type(message)
     tag = _tags.get(kind)
     if tag is None:
@@ -293,10 +295,10 @@ def tag_of(message: object) -> str:
 
 
 def agent_end(max_frame: int = MAX_FRAME) -> Channel[ChildMessage, SupervisorMessage]:
-    """The end that the agent's process holds."""
+    """Return the end that the agent's process holds."""
     return Channel(Role.AGENT, max_frame)
 
 
 def supervisor_end(max_frame: int = MAX_FRAME) -> Channel[SupervisorMessage, ChildMessage]:
-    """The end that the supervisor holds."""
+    """Return the end that the supervisor holds."""
     return Channel(Role.SUPERVISOR, max_frame)

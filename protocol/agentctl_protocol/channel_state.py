@@ -1,12 +1,12 @@
-"""The two sides of the channel, as tables.
+"""The states of the two sides of the channel, as tables.
 
-Rules for whoever edits this file:
+Rules for editing this file:
 
-* Every transition is here.  `channel.Channel` asks; nothing else decides.
-* The tables do not know which role this process plays: both sides run both
-  tables, one for what they say and one for what they hear.
+* Every transition is here. `channel.Channel` reads the tables; nothing else decides.
+* The tables do not know which role this process plays. Each side runs both tables: one for what it
+  says and one for what it hears.
 * A pair that is not in the table is illegal: it raises and changes nothing.
-* ``docs/states.md`` is drawn from these tables (``docs/make_states.py``).
+* ``docs/states.md`` is generated from these tables (``docs/make_states.py``).
 """
 
 import enum
@@ -14,27 +14,27 @@ from typing import Final
 
 
 class AgentState(enum.StrEnum):
-    """What the agent's side has said so far."""
+    """The state of the agent's side, by what it has said so far."""
 
-    # Enum's own is Python code, and would be half of what a look at the table takes.
+    # Enum's own hash is Python code, and would be half the cost of a look-up in the table.
     __hash__ = str.__hash__
 
-    SILENT = "silent"  # not a word: a program that ignores the channel stays here
-    GREETED = "greeted"  # hello; loading the agent's code
+    SILENT = "silent"  # nothing: a program that ignores the channel stays here
+    GREETED = "greeted"  # hello; the agent's code is being loaded
     ACTIVE = "active"  # ready; the agent's code runs
     ANSWERED = "answered"  # result or error; threads may still report
-    GONE = "gone"  # bye; anything more is illegal
+    GONE = "gone"  # bye; any further message is illegal
 
 
 class SupervisorState(enum.StrEnum):
-    """What the supervisor's side has said so far."""
+    """The state of the supervisor's side, by what it has said so far."""
 
     __hash__ = str.__hash__
 
     OPENING = "opening"  # waiting for hello
     STARTED = "started"
     INPUT_ENDED = "input ended"
-    CANCELLING = "cancelling"  # no input, no more grants; acks and refusals go on
+    CANCELLING = "cancelling"  # no input, no more grants; acks and refusals continue
 
 
 _A: Final = AgentState
@@ -55,7 +55,7 @@ AGENT_SAYS: Final[dict[tuple[AgentState, str], AgentState]] = {
     (_A.ACTIVE, "result"): _A.ANSWERED,
     (_A.ACTIVE, "error"): _A.ANSWERED,
     (_A.ACTIVE, "bye"): _A.GONE,
-    # Threads that the agent left behind may report and ask; the gate refuses them.
+    # Threads that the agent left behind may report and ask; the gate refuses their asks.
     (_A.ANSWERED, "events"): _A.ANSWERED,
     (_A.ANSWERED, "ask"): _A.ANSWERED,
     (_A.ANSWERED, "call_finished"): _A.ANSWERED,

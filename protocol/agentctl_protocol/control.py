@@ -1,9 +1,9 @@
-"""What a client says to a supervisor over its control socket.
+"""The requests of a client to a supervisor over its control socket, and the answers.
 
-Same framing as the channel.  `Ping`, `Stop` and `Kill` and their answers are
-frozen: any version of the command line stops any version of a supervisor.
-One request per connection; the answer to a stop is a stream that ends with
-`Done` or `Failed`.  Closing the connection never undoes or hastens a stop.
+The framing is the same as the channel's. `Ping`, `Stop` and `Kill` and their answers are frozen:
+any version of the command line can stop a run of any version of a supervisor. A connection carries
+one request. The answer to a stop is a stream that ends with `Done` or `Failed`. Closing the
+connection neither undoes nor hastens a stop.
 """
 
 from typing import Annotated, Final, TypeAlias
@@ -15,7 +15,7 @@ from agentctl_protocol.report import Report
 from agentctl_protocol.vocabulary import Rung
 
 CONTROL_VERSION: Final = 1
-#: No answer to a ping within this many seconds: the supervisor is stuck, and others may act.
+#: If a ping gets no answer within this many seconds, the supervisor is stuck and others may act.
 PING_TIMEOUT_S: Final = 0.5
 
 #: A frame may carry a whole report, whose text, value and checkpoint are up to 1 MiB each.
@@ -30,11 +30,11 @@ class _Control(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"
 
 
 class Ping(_Control, frozen=True, tag="ping"):
-    """Are you there?"""
+    """A request for a sign of life."""
 
 
 class StopRequest(_Control, frozen=True, tag="stop"):
-    """Stop this run and tell me how it goes.  Graces of None are those of the run."""
+    """A request to stop this run and report the progress. Graces of None are those of the run."""
 
     run: _Text
     grace_s: Seconds | None = None
@@ -43,16 +43,16 @@ class StopRequest(_Control, frozen=True, tag="stop"):
 
 
 class KillRequest(_Control, frozen=True, tag="kill"):
-    """SIGKILL this run's whole tree now."""
+    """A request to send SIGKILL to this run's whole tree now."""
 
     run: _Text
     reason: _Text = ""
 
 
 class StatusRequest(_Control, frozen=True, tag="status"):
-    """What is known of this run, or (empty) of all live runs here.
+    """A request for what is known of this run, or (if empty) of all live runs of this supervisor.
 
-    ``brief``: without what an agent can make long (`Report.brief`).
+    ``brief``: leave out what an agent can make long (`Report.brief`).
     """
 
     run: _Text = ""
@@ -60,10 +60,10 @@ class StatusRequest(_Control, frozen=True, tag="status"):
 
 
 class VerdictRequest(_Control, frozen=True, tag="verdict"):
-    """A person's verdict on a call of this run that waits for one.  ``why``: if refused.
+    """A person's verdict on a call of this run that waits for one. ``why``: if refused.
 
-    The call is that with this ``number``; with ``up_to``, all that wait and have no higher
-    number are meant; with neither, that whose id the agent calls ``call``.
+    ``number`` selects the call with this number. ``up_to`` selects all waiting calls that have no
+    higher number. With neither, ``call`` selects the call by the agent's id.
     """
 
     run: _Text
@@ -75,7 +75,7 @@ class VerdictRequest(_Control, frozen=True, tag="verdict"):
 
 
 class SignalRequest(_Control, frozen=True, tag="signal"):
-    """Fire the run's ``external()`` termination condition."""
+    """A request to fire the run's ``external()`` termination condition."""
 
     run: _Text
 
@@ -86,14 +86,14 @@ Request: TypeAlias = (
 
 
 class Pong(_Control, frozen=True, tag="pong"):
-    """Yes."""
+    """The answer to a ping."""
 
     version: int = CONTROL_VERSION
     pid: int = 0
 
 
 class Step(_Control, frozen=True, tag="step"):
-    """The ladder moved.  ``answered`` is how the step before it ended, when ``step`` is None.
+    """A change of the ladder. If ``step`` is None, ``answered`` is how the step before it ended.
 
     ``at_least``: there are more than ``processes`` says.
     """
@@ -106,20 +106,20 @@ class Step(_Control, frozen=True, tag="step"):
 
 
 class Done(_Control, frozen=True, tag="done"):
-    """The run is over.  ``already``: it was before this request."""
+    """The run is over. ``already``: it was over before this request."""
 
     report: Report
     already: bool = False
 
 
 class Statuses(_Control, frozen=True, tag="statuses"):
-    """Reports so far, one a live run."""
+    """The reports so far, one for each live run."""
 
     reports: tuple[Report, ...] = ()
 
 
 class Accepted(_Control, frozen=True, tag="accepted"):
-    """It was done, and written down."""
+    """The request was carried out and written down."""
 
     detail: str = ""
 

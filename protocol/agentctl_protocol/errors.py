@@ -1,7 +1,7 @@
-"""Errors of the protocol, named by whose fault they are.
+"""Errors of the protocol, named by the side that caused them.
 
-`LocalProtocolError` is a bug on our side; `PeerProtocolError` means that the
-other side broke the rules, and the run is ended with reason ``protocol``.
+`LocalProtocolError` is a bug on our side. `PeerProtocolError` means that the other side broke the
+rules; the run is ended with reason ``protocol``.
 """
 
 from typing import Final
@@ -9,8 +9,10 @@ from typing import Final
 import msgspec
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that it cannot read: for a text that is not UTF-8,
-the second and not its own."""
+"""The exceptions that msgspec raises for bytes that it cannot read.
+
+For a text that is not UTF-8 it raises the second one and not its own.
+"""
 
 
 class ProtocolError(Exception):
@@ -18,19 +20,19 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """We tried to say something that our own state does not allow.  Nothing was sent."""
+    """A message of ours that our own state does not allow. Nothing was sent."""
 
 
 class PeerProtocolError(ProtocolError):
     """The other side sent bytes that are not a legal message in its present state.
 
-    The text is one line, fit to be shown to a person, and never contains more
-    than a bounded excerpt of what was received.
+    The text is one line that is fit to be shown to a person. It never contains more than a bounded
+    excerpt of what was received.
     """
 
 
 def one_line(error: BaseException) -> str:
-    """What *error* says, in one line of bounded length."""
+    """Return the text of *error* in one line of bounded length."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     return " ".join(str(error).split())[:200] or type(error).__name__

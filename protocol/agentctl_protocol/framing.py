@@ -1,8 +1,8 @@
 """Frames: a 4-byte big-endian length, then that many bytes of msgpack.
 
-Completeness is decided here and meaning elsewhere, so that a frame which
-arrives in a thousand pieces and one which arrives with ninety-nine others are
-the same to everybody above.
+This module only decides when a frame is complete; other modules give it a meaning. A frame that
+arrives in a thousand pieces and a frame that arrives with ninety-nine others are therefore the
+same for all layers above.
 """
 
 import struct
@@ -18,7 +18,7 @@ HEADER: Final = struct.Struct(">I")
 
 
 def frame(body: bytes, max_frame: int = MAX_FRAME) -> bytes:
-    """*body* with its length in front.
+    """Return *body* with its length in front.
 
     Raises:
         LocalProtocolError: *body* is empty or longer than *max_frame* bytes.
@@ -31,11 +31,11 @@ def frame(body: bytes, max_frame: int = MAX_FRAME) -> bytes:
 class FrameBuffer:
     """Turns received bytes into frame bodies, one by one as they are asked for.
 
-    It holds what was fed and not asked for, and at most one incomplete frame.
+    It holds the bytes that were fed and not asked for, and at most one incomplete frame.
 
-    A length outside 1..*max_frame* is refused as soon as its four bytes are
-    here, before anything is allocated for it.  From then on the stream has no
-    meaning: whatever follows is refused too, and not kept.
+    A length outside 1..*max_frame* is refused as soon as its four bytes have arrived, before
+    memory is allocated for it. From then on the stream has no meaning: later bytes are refused
+    too, and not kept.
     """
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
@@ -52,16 +52,16 @@ class FrameBuffer:
 
     @property
     def pending(self) -> int:
-        """Bytes received that were not given as part of a frame."""
+        """The number of received bytes that were not given as part of a frame."""
         return len(self._buffer) + len(self._data) - self._at
 
     def receive(self, data: bytes) -> Iterator[bytes]:
-        """Take *data* in, and give the bodies that it completes, in order; see `next_body`."""
+        """Take *data* in, and return the bodies that it completes, in order; see `next_body`."""
         self.feed(data)
         return iter(self.next_body, None)
 
     def feed(self, data: bytes) -> None:
-        """Take *data* in, whatever it is."""
+        """Take any *data* in."""
         if self._broken:
             return
         if self._at < len(self._data):
@@ -70,7 +70,8 @@ class FrameBuffer:
             self._buffer += data
             if not self._begins_with_whole_frame():
                 return
-            # What follows this frame is less than another one: each byte is copied here once.
+            # The rest after this frame is less than another frame: each byte is copied here only
+            # once.
             self._data = bytes(self._buffer)
             self._buffer.clear()
         else:
@@ -78,7 +79,7 @@ class FrameBuffer:
         self._at = 0
 
     def next_body(self) -> bytes | None:
-        """The next body, or None as long as no further frame is complete.
+        """Return the next body, or None if no further frame is complete.
 
         Raises:
             PeerProtocolError: its length is zero or over the limit.
@@ -102,12 +103,12 @@ class FrameBuffer:
         return None
 
     def clear(self) -> None:
-        """Forget what is held: it means nothing any more."""
+        """Drop the held bytes: they have no meaning any more."""
         self._data, self._at = b"", 0
         self._buffer.clear()
 
     def _begins_with_whole_frame(self) -> bool:
-        """Whether the buffer has a first frame to give, or one to refuse."""
+        """Return True if the buffer has a first frame to give, or one to refuse."""
         if len(self._buffer) < HEADER.size:
             return False
         (length,) = HEADER.unpack_from(self._buffer)

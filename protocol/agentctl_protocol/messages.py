@@ -1,12 +1,11 @@
-"""What the agent's side and the supervisor say to each other.
+"""The messages between the agent's side and the supervisor.
 
-Frozen with the first release; evolved only by adding.  A new field has a
-default, a new message a new tag.  Unknown fields are tolerated by both sides.
-Unknown tags from the child are an error: it cannot know more than we do.
+They are frozen with the first release and evolve only by additions. A new field has a default, a
+new message has a new tag. Both sides tolerate unknown fields. Unknown tags from the child are an
+error: it cannot know more than the supervisor.
 
-A frame's body is one message or an array of messages.  A message is a msgpack
-map whose ``type`` names it.  ``docs/protocol.md`` says the same for programs
-in other languages.
+A frame's body is one message or an array of messages. A message is a msgpack map whose ``type``
+names it. ``docs/protocol.md`` says the same for programs in other languages.
 """
 
 from typing import Annotated, Final, Literal, TypeAlias
@@ -26,7 +25,7 @@ UsageQuality = Literal["reported", "partial", "estimated", "unknown"]
 
 
 class _Said(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", gc=False):
-    """A message without anything that could be part of a reference cycle."""
+    """A message without any part that could belong to a reference cycle."""
 
 
 # --- events: what an agent reports while it works -------------------------
@@ -35,8 +34,8 @@ class _Said(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", g
 class Text(_Said, frozen=True, tag="text"):
     """A piece of streamed output; pieces of one message follow each other.
 
-    ``call``: the model call that it comes from.  Needed where several run at once, so
-    that what each one gave can be counted if it is cut short.
+    ``call``: the model call that the piece comes from. It is needed if several calls run at once,
+    so that the output of each call can be counted if the call is cut short.
     """
 
     text: str
@@ -54,7 +53,7 @@ class Message(_Said, frozen=True, tag="message"):
 
 
 class Progress(_Said, frozen=True, tag="progress"):
-    """How far the work is: ``done`` of ``total`` (0 = unknown), with a note for people."""
+    """The progress of the work: ``done`` of ``total`` (0 = unknown), with a note for people."""
 
     done: float = 0.0
     total: float = 0.0
@@ -62,7 +61,7 @@ class Progress(_Said, frozen=True, tag="progress"):
 
 
 class Usage(_Said, frozen=True, tag="usage"):
-    """Tokens used.  With a call id these are that call's running totals, so the last one counts."""
+    """Tokens used. With a call id these are that call's running totals, so the last one counts."""
 
     model: str = ""
     call: str = ""
@@ -72,7 +71,7 @@ class Usage(_Said, frozen=True, tag="usage"):
 
 
 class Checkpoint(_Said, frozen=True, tag="checkpoint"):
-    """A state from which the agent could go on; the last one is in the report."""
+    """A state from which the agent could continue; the last one is in the report."""
 
     state: msgspec.Raw = NIL
 
@@ -85,7 +84,7 @@ class Artifact(_Said, frozen=True, tag="artifact"):
 
 
 class LogLine(_Said, frozen=True, tag="log"):
-    """A diagnostic line of the agent's own."""
+    """A diagnostic line from the agent itself."""
 
     text: str
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -98,7 +97,7 @@ Event: TypeAlias = Text | Message | Progress | Usage | Checkpoint | Artifact | L
 
 
 class Hello(_Said, frozen=True, tag="hello"):
-    """The first message.  A version other than ours ends the run with reason ``protocol``."""
+    """The first message. A version other than ours ends the run with reason ``protocol``."""
 
     version: int
     sdk: str = ""
@@ -109,14 +108,14 @@ class Ready(_Said, frozen=True, tag="ready"):
 
 
 class Events(_Said, frozen=True, tag="events"):
-    """A batch of events.  ``first`` numbers the first of them; they count from 1 without gaps."""
+    """A batch of events. ``first`` numbers the first of them; they count from 1 without gaps."""
 
     first: Annotated[int, msgspec.Meta(ge=1)]
     events: Annotated[list[Event], msgspec.Meta(min_length=1)]
 
 
 class Ask(_Said, frozen=True, tag="ask"):
-    """May I make this call?  Answered by exactly one `Verdict` with the same call id."""
+    """A request to make this call, answered by exactly one `Verdict` with the same call id."""
 
     call: CallId
     kind: CallKind
@@ -125,7 +124,7 @@ class Ask(_Said, frozen=True, tag="ask"):
 
 
 class CallFinished(_Said, frozen=True, tag="call_finished"):
-    """A granted call is over.  ``cancelled`` means: cut short, the side effect is unknown."""
+    """A granted call is over. ``cancelled`` means: cut short, the side effect is unknown."""
 
     call: CallId
     outcome: Literal["ok", "error", "cancelled"] = "ok"
@@ -156,7 +155,7 @@ class ErrorMessage(_Said, frozen=True, tag="error"):
 
 
 class Bye(_Said, frozen=True, tag="bye"):
-    """Nothing follows.  ``cancelled``: it ends because it was asked to."""
+    """The last message. ``cancelled``: the agent ends because it was asked to."""
 
     cancelled: bool = False
 
@@ -170,10 +169,10 @@ ChildMessage: TypeAlias = (
 
 
 class PastCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call of the run that is gone on with.
+    """A call of the earlier run that is continued.
 
-    ``interrupted``: its side effect is unknown, and the ``result`` was made by the
-    supervisor so that a chat history stays valid.  Neither is such a call repeated by itself.
+    ``interrupted``: the call's side effect is unknown, and the supervisor made the ``result`` so
+    that a chat history stays valid. No call is repeated automatically, not even such a call.
     """
 
     id: str
@@ -186,13 +185,14 @@ class PastCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Resumed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The run that this one goes on with: its last checkpoint, and what it did.
+    """The earlier run that this one continues: its last checkpoint, and its calls.
 
-    One that ended before its own first checkpoint hands on that of the run which it went on
-    with itself, and the calls of that one, whose ids begin with its own: ``r-aaaaaaaa/c1``.
+    If the earlier run ended before its own first checkpoint, it passes on the checkpoint of the
+    run that it continued itself. It also passes on the calls of that run; their ids begin with
+    that run's id: ``r-aaaaaaaa/c1``.
 
-    ``calls``: in order, the oldest ones left out where there are too many.  ``text``: the
-    end of what it streamed after its last whole message.
+    ``calls``: in order; the oldest are left out if there are too many. ``text``: the end of the
+    text that it streamed after its last whole message.
     """
 
     run: str
@@ -204,9 +204,9 @@ class Resumed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Start(_Said, frozen=True, tag="start"):
-    """The answer to hello: what to run.  A program (argv) may ignore all but ``input``.
+    """The answer to hello: what to run. A program (argv) may ignore all but ``input``.
 
-    ``resumed``: an earlier run that this one goes on with.
+    ``resumed``: the earlier run that this one continues.
     """
 
     run: str
@@ -219,7 +219,7 @@ class Start(_Said, frozen=True, tag="start"):
 
 
 class Cancel(_Said, frozen=True, tag="cancel"):
-    """Please end within ``deadline_s`` seconds; SIGTERM follows."""
+    """A request to end within ``deadline_s`` seconds; SIGTERM follows."""
 
     reason: str
     deadline_s: Seconds
@@ -227,7 +227,7 @@ class Cancel(_Said, frozen=True, tag="cancel"):
 
 
 class Verdict(_Said, frozen=True, tag="verdict"):
-    """The answer to an `Ask`.  ``why`` says what refused it."""
+    """The answer to an `Ask`. ``why`` names what refused it."""
 
     call: CallId
     verdict: Literal["granted", "refused"]
@@ -235,23 +235,23 @@ class Verdict(_Said, frozen=True, tag="verdict"):
 
 
 class Input(_Said, frozen=True, tag="input"):
-    """One item sent to a running agent."""
+    """An item sent to a running agent."""
 
     data: msgspec.Raw
 
 
 class InputEnd(_Said, frozen=True, tag="input_end"):
-    """No more input follows."""
+    """The end of the input: no more items follow."""
 
 
 class Ack(_Said, frozen=True, tag="ack"):
-    """All events up to number ``seq`` have reached the disk."""
+    """A confirmation that all events up to number ``seq`` have reached the disk."""
 
     seq: Count
 
 
 class Ping(_Said, frozen=True, tag="ping"):
-    """Are you there?  Answered with a `Beat`."""
+    """A request for a sign of life; answered with a `Beat`."""
 
 
 SupervisorMessage: TypeAlias = Start | Cancel | Verdict | Input | InputEnd | Ack | Ping

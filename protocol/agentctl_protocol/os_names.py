@@ -1,15 +1,15 @@
-r"""Names that the operating system knows: paths, arguments, variables.  They are bytes.
+r"""The names that the operating system knows: paths, arguments, variables. They are bytes.
 
-Linux takes any bytes but NUL for a name; Python holds such a name as a str with surrogates
-in place of what is not text (PEP 383); UTF-8, and so JSON and msgpack, can say neither.
-Three forms, and each place of the code has exactly one of them:
+Linux accepts any bytes but NUL as a name. Python holds such a name as a str with surrogates in
+place of what is not text (PEP 383). UTF-8, and so JSON and msgpack, can represent neither. There
+are three forms, and each place of the code uses exactly one of them:
 
 * *native*: as Python holds it, fit for the functions of `os`;
-* *text*: as it is sent, logged and stored.  A byte that is not UTF-8 is NUL and two hex
-  digits (``jos\0e9`` in place of ``jos\xe9``).  No name holds a NUL, so this is reversible,
-  leaves every other name as it is, and cannot be taken for another name by a reader who
-  knows nothing of it: Linux refuses it;
-* *display*: for people.  Such a byte is a backslash, ``x`` and two hex digits.
+* *text*: as it is sent, logged and stored. A byte that is not UTF-8 is NUL and two hex digits
+  (``jos\0e9`` in place of ``jos\xe9``). No name holds a NUL, so this is reversible and leaves every
+  other name unchanged. A reader that does not know this form cannot mistake it for another name:
+  Linux refuses it;
+* *display*: for people. Such a byte is a backslash, ``x`` and two hex digits.
 """
 
 import os
@@ -22,7 +22,7 @@ _LONE: Final = re.compile("[\ud800-\udfff]")
 
 
 def to_text(name: str | bytes) -> str:
-    """The text form of *name*, which is native or bytes.
+    """Return the text form of *name*, which is native or bytes.
 
     Raises:
         UnicodeEncodeError: it is a str that stands for no bytes.
@@ -34,10 +34,10 @@ def to_text(name: str | bytes) -> str:
 
 
 def to_bytes(text: str) -> bytes:
-    """The bytes of the name that *text* stands for.
+    """Return the bytes of the name that *text* stands for.
 
     Raises:
-        ValueError: it stands for none, or for one that has another text form.
+        ValueError: it stands for none, or for a name that has another text form.
     """
     name = _ESCAPED.sub(lambda byte: chr(0xDC00 + int(byte[1], 16)), text)
     raw = name.encode("utf-8", "surrogateescape")
@@ -47,7 +47,7 @@ def to_bytes(text: str) -> bytes:
 
 
 def to_native(text: str) -> str:
-    """The native form of the name that *text* stands for.
+    """Return the native form of the name that *text* stands for.
 
     Raises:
         ValueError: as `to_bytes`.
@@ -56,7 +56,7 @@ def to_native(text: str) -> str:
 
 
 def display(text: str) -> str:
-    """*text*, with names of any form in it, for people.  It can always be encoded."""
+    """Return *text*, with names of any form in it, for people. The result can always be encoded."""
     if text.isascii() and "\0" not in text:
         return text
     text = _ESCAPED.sub(r"\\x\1", text)

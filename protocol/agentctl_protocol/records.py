@@ -1,4 +1,4 @@
-"""Log records: what is written down about a run, byte for byte.
+"""Log records: the bytes that are written down about a run.
 
 A segment file is a header and then records::
 
@@ -6,11 +6,11 @@ A segment file is a header and then records::
     record:   length of body (u32) | crc32 (u32) | sequence (u64) | wall time, ns (u64) | by (u8)
               | body
 
-All integers are big-endian.  The crc covers everything of the record behind
-itself.  ``by`` says who vouches for it (`By`).  The body is a msgpack map with
-a ``type``; one of the child's is the very message that it sent.  A batch of n
-events takes n sequence numbers; every other record takes one.  Readers skip
-and count types that they do not know.
+All integers are big-endian. The crc covers everything of the record after the crc itself. ``by``
+names the source that is responsible for the record (`By`). The body is a msgpack map with a
+``type``. A record of the child has as its body the very message that the child sent. A batch of n
+events takes n sequence numbers; every other record takes one. Readers skip and count types that
+they do not know.
 """
 
 import struct
@@ -40,7 +40,7 @@ FORMAT_VERSION: Final = 1
 SEGMENT_HEADER: Final = struct.Struct(">8sII")
 RECORD_HEADER: Final = struct.Struct(">IIQQB")
 MAX_BODY: Final = (1 << 20) + 4096
-"""A body is at most a channel frame, or a piece of output, with a little around it."""
+"""The longest body: a channel frame, or a piece of output, with a little around it."""
 
 _UNCHECKED: Final = struct.Struct(">II")
 _CHECKED: Final = struct.Struct(">QQB")
@@ -51,12 +51,12 @@ class _Written(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"
 
 
 class Created(_Written, frozen=True, tag="created"):
-    """The run exists.  ``boot_id`` and identities tell a later reader whether its keepers live.
+    """The run exists. ``boot_id`` and identities tell a later reader if its keepers live.
 
-    ``unseen_variables``: names of variables whose value is the path of something that exists
-    and that the run does not see.
-    ``oom_kills``: how many processes the kernel had killed for want of memory by then; -1 unknown.
-    ``pid_namespace``: inode of the one in which all pids of the log are numbers; 0 unknown.
+    ``unseen_variables``: names of variables whose value is the path of something that exists and
+    that the run does not see. ``oom_kills``: the number of processes that the kernel had killed by
+    then because memory was used up; -1 unknown. ``pid_namespace``: inode of the pid namespace to
+    which all pids of the log belong; 0 unknown.
     """
 
     supervisor: ProcessIdentity
@@ -71,7 +71,7 @@ class Created(_Written, frozen=True, tag="created"):
 
 
 class ContainedRecord(_Written, frozen=True, tag="contained"):
-    """The run's keepers are up; ``cgroup`` is a path below the cgroup v2 mount, mount included."""
+    """The run's keepers are up. ``cgroup`` is a path below the cgroup v2 mount, mount included."""
 
     warden: ProcessIdentity
     root: ProcessIdentity
@@ -87,10 +87,10 @@ class Started(_Written, frozen=True, tag="started"):
 
 
 class Output(_Written, frozen=True, tag="output"):
-    """Bytes that the run wrote to stdout or stderr, in the order in which they were read.
+    """The bytes that the run wrote to stdout or stderr, in the order in which they were read.
 
-    Between two streams that is not the order in which they were written.  ``both``: they were one
-    pipe, so that it is; which of the two a byte was written to is not known.
+    Between two streams that is not the order in which they were written. ``both``: the streams
+    were one pipe, so that it is; then it is not known to which of the two a byte was written.
     """
 
     stream: Literal["stdout", "stderr"]
@@ -101,8 +101,8 @@ class Output(_Written, frozen=True, tag="output"):
 class Waiting(_Written, frozen=True, tag="waiting"):
     """An ask waits for a person's verdict, because of the ``rule``.
 
-    ``number``: ours, while ``call`` is the agent's: 1, 2, 3 ... in this run, never used again.
-    0 in logs of versions that gave none.
+    ``number`` is the supervisor's number for it: 1, 2, 3 ... in this run, never used again.
+    ``call`` is the agent's id. The number is 0 in logs of versions that gave none.
     """
 
     call: str
@@ -113,9 +113,9 @@ class Waiting(_Written, frozen=True, tag="waiting"):
 
 
 class VerdictRecord(_Written, frozen=True, tag="verdict"):
-    """An answer of the gate, written before it is sent.  A grant *is* the start of the call.
+    """An answer of the gate, written before it is sent. A grant *is* the start of the call.
 
-    ``actor``: the person who gave it, if one did.
+    ``actor``: the person who gave the answer, if a person did.
     """
 
     call: str
@@ -128,22 +128,26 @@ class VerdictRecord(_Written, frozen=True, tag="verdict"):
 
 
 class InputSent(_Written, frozen=True, tag="input"):
-    """One item went to the running agent (its size only: it may be a secret)."""
+    """An item was sent to the running agent (only its size is logged: it may be a secret)."""
 
     bytes: int
 
 
 class ConditionsMet(_Written, frozen=True, tag="conditions_met"):
-    """The run's termination condition is fulfilled: all of it that happened.  A stop follows."""
+    """The run's termination condition is met; ``conditions`` is all of it that happened.
+
+    A stop follows.
+    """
 
     conditions: tuple[FiredCondition, ...]
 
 
 class Stop(_Written, frozen=True, tag="stop"):
-    """The decision to end the run: from here on no call is granted.  There is at most one.
+    """The decision to end the run: from here on no call is granted. There is at most one.
 
-    ``intent``: it was made by somebody else while the holder did not answer, and folded in.
-    ``at_ns``: when, in wall-clock nanoseconds, in that case; 0 is the time of the record.
+    ``intent``: another process made the decision while the holder did not answer, and it was added
+    later. ``at_ns``: the time of the decision in that case, in wall-clock nanoseconds; 0 is the
+    time of the record.
     """
 
     result: Result
@@ -158,13 +162,12 @@ class Stop(_Written, frozen=True, tag="stop"):
 
 
 class RungRecord(_Written, frozen=True, tag="rung"):
-    """A step of the ladder was taken.  ``processes`` were alive just before it.
+    """A step of the ladder was taken. ``processes`` were alive just before it.
 
-    ``open_files``: those of the workspace that they had open for writing, looked for before
-    SIGKILL only; ``open_unread``: why there may be more.
-    ``at_ns``: when, in wall-clock nanoseconds, if somebody else took it while the holder
-    did not answer; 0 is the time of the record.
-    ``at_least``: as in `report.Processes`.
+    ``open_files``: the files of the workspace that they had open for writing, looked for before
+    SIGKILL only. ``open_unread``: why there may be more. ``at_ns``: the time in wall-clock
+    nanoseconds, if another process took the step while the holder did not answer; 0 is the time of
+    the record. ``at_least``: as in `report.Processes`.
     """
 
     step: Rung
@@ -176,17 +179,17 @@ class RungRecord(_Written, frozen=True, tag="rung"):
 
 
 class Answered(_Written, frozen=True, tag="answered"):
-    """How the agent answered a rung: ``yes``, ``no``, ``no channel``, ``asked for a call``."""
+    """The agent's answer to a rung: ``yes``, ``no``, ``no channel``, ``asked for a call``."""
 
     step: Rung
     how: str
 
 
 class Exit(_Written, frozen=True, tag="exit"):
-    """The agent's process ended.  Neither code nor signal: how is not known.
+    """The agent's process ended. With neither code nor signal, it is not known how.
 
-    ``left``: how many processes it left behind alive; they were killed then.
-    ``at_ns``: when nothing was left of it, if that is known better than by the record's time.
+    ``left``: the number of living processes that it left behind; they were then killed. ``at_ns``:
+    the time when nothing was left of it, if that is known better than by the record's time.
     ``orphaned``: its keepers killed it because their supervisor was gone.
     """
 
@@ -215,9 +218,10 @@ class RefusedRecord(_Written, frozen=True, tag="refused"):
 
 
 class Estimate(_Written, frozen=True, tag="estimate"):
-    """What a model call that was cut short used, counted by the ``estimator`` of that name.
+    """The tokens of a model call that was cut short, counted by the ``estimator`` of that name.
 
-    From its request and the text that it streamed, because the model did not say.
+    They are counted from its request and the text that it streamed, because the model did not
+    report them.
     """
 
     call: str
@@ -228,16 +232,16 @@ class Estimate(_Written, frozen=True, tag="estimate"):
 
 
 class WorkspaceRecord(_Written, frozen=True, tag="workspace"):
-    """What the run did to its workspace, looked at when its tree was empty."""
+    """The run's changes to its workspace, read when its tree was empty."""
 
     workspace: Workspace
 
 
 class End(_Written, frozen=True, tag="end"):
-    """The last record: the tree is empty, or these are what is left of it.
+    """The last record: the tree is empty, or the record names what is left of it.
 
-    ``at_ns``: the last moment of which something is known, in wall-clock nanoseconds, where the
-    record was written by somebody who came later; 0: the time of the record.
+    ``at_ns``: the last moment of which something is known, in wall-clock nanoseconds, if a later
+    process wrote the record; 0: the time of the record.
     """
 
     processes: Processes = Processes()
@@ -249,10 +253,11 @@ class End(_Written, frozen=True, tag="end"):
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """What somebody saw who stopped a run in its holder's place; left beside the intent.
+    """The observations of a process that stopped a run in its holder's place.
 
-    The holder folds it in when the run is over: ``steps`` as they were taken.
-    ``at_ns``: when that stop was over, in wall-clock nanoseconds; 0 unknown.
+    They are left beside the intent. The holder adds them to the log when the run is over:
+    ``steps`` in the order in which they were taken. ``at_ns``: the time when that stop was over,
+    in wall-clock nanoseconds; 0 unknown.
     """
 
     steps: tuple[RungRecord | Answered, ...]
@@ -261,7 +266,7 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 class Lost(_Written, frozen=True, tag="lost"):
-    """Written by whoever found the run without its supervisor; ``detail`` says what is known."""
+    """The run was found without its supervisor, by the writer; ``detail`` says what is known."""
 
     detail: str
 
@@ -302,24 +307,24 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def segment_header(run_id: str) -> bytes:
-    """The first bytes of a segment of *run_id*'s log."""
+    """Return the first bytes of a segment of *run_id*'s log."""
     encoded = run_id.encode()
     return SEGMENT_HEADER.pack(MAGIC, FORMAT_VERSION, len(encoded)) + encoded
 
 
 def pack_record(seq: int, time_ns: int, by: By, body: bytes) -> bytes:
-    """One record with its header."""
+    """Return one record with its header."""
     checked = _CHECKED.pack(seq, time_ns, by)
     crc = zlib.crc32(body, zlib.crc32(checked))
     return b"".join((_UNCHECKED.pack(len(body), crc), checked, body))
 
 
 def crc_of(seq: int, time_ns: int, by: int, body: bytes | memoryview) -> int:
-    """The crc that `pack_record` would write."""
+    """Return the crc that `pack_record` would write."""
     return zlib.crc32(body, zlib.crc32(_CHECKED.pack(seq, time_ns, by)))
 
 
-# The verdict exists as a message and as a record, with one tag: who wrote it tells them apart.
+# The verdict exists as a message and as a record, with the same tag: ``by`` tells them apart.
 _child_decoder: msgspec.msgpack.Decoder[ChildRecord] = msgspec.msgpack.Decoder(ChildRecord)
 _supervisor_decoder: msgspec.msgpack.Decoder[SupervisorRecord] = msgspec.msgpack.Decoder(
     SupervisorRecord
@@ -327,7 +332,7 @@ _supervisor_decoder: msgspec.msgpack.Decoder[SupervisorRecord] = msgspec.msgpack
 
 
 def decode_body(by: By, body: bytes | memoryview) -> RecordBody | None:
-    """The body's struct, or None if its type is not known here.
+    """Return the body's struct, or None if its type is not known here.
 
     Raises:
         msgspec.DecodeError: it is not a record body at all.

@@ -1,7 +1,7 @@
-"""`Report`: what happened, in one object.
+"""The `Report`: an object that holds everything that happened in a run.
 
-It is the ``report`` file of a finished run, the answer of `Run.wait`, and what
-``agentctl show -o json`` prints.  Times are RFC 3339 UTC; durations are seconds.
+It is the ``report`` file of a finished run, the answer of `Run.wait`, and the output of ``agentctl
+show -o json``. Times are RFC 3339 UTC; durations are seconds.
 """
 
 from datetime import datetime
@@ -32,14 +32,17 @@ SCHEMA = 1
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """Who ended a run: ``kind`` is uid, client, terminal, limit, condition or supervisor."""
+    """The party that ended a run.
+
+    ``kind`` is uid, client, terminal, limit, condition or supervisor.
+    """
 
     kind: str
     id: str
 
 
 class LadderStep(msgspec.Struct, frozen=True):
-    """A rung that was used.  ``answered``: yes, no, no channel, or asked for a call."""
+    """A rung that was used. ``answered``: yes, no, no channel, or asked for a call."""
 
     step: Rung
     at: datetime
@@ -49,10 +52,10 @@ class LadderStep(msgspec.Struct, frozen=True):
 class Processes(msgspec.Struct, frozen=True):
     """Counts of the run's processes.
 
-    ``seen``: alive before the first signal, plus those that joined later.
-    ``killed``: ended by SIGKILL.  ``survivors``: alive at the end; 0 is proven, not assumed.
-    ``at_least``: there may have been more than ``seen`` says: no signal waits for a longer count,
-    and keepers that end a run by themselves count nobody.
+    ``seen``: alive before the first signal, plus those that joined later. ``killed``: ended by
+    SIGKILL. ``survivors``: alive at the end; 0 is proven, not assumed. ``at_least``: there may
+    have been more than ``seen`` says. No signal waits for a longer count, and keepers that end a
+    run by themselves do not count processes.
     """
 
     seen: int = 0
@@ -69,10 +72,11 @@ class Survivor(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A model or tool call that was granted.  ``interrupted``: its side effect is unknown.
-    ``open``: it goes on, in the report of a running run.
+    """A model or tool call that was granted.
 
-    An interrupted call carries a ``result`` made by us, so that a chat history stays valid.
+    ``interrupted``: its side effect is unknown. ``open``: it is still going on, in the report of a
+    running run. The supervisor makes the ``result`` of an interrupted call, so that a chat history
+    stays valid.
     """
 
     id: str
@@ -89,7 +93,7 @@ class Call(msgspec.Struct, frozen=True):
 class WaitingCall(msgspec.Struct, frozen=True):
     """A call that waits for a person's verdict, because of the ``rule``.
 
-    ``number`` is what a person calls it by: ours, while ``id`` is the agent's.
+    ``number`` is the supervisor's number, which people use; ``id`` is the agent's id.
     """
 
     id: str
@@ -103,8 +107,8 @@ class WaitingCall(msgspec.Struct, frozen=True):
 class FiredCondition(msgspec.Struct, frozen=True):
     """A termination condition that happened.
 
-    ``condition``: its text form.  ``sentence``: what happened, for people.  ``at_s``:
-    when, in seconds from the run's start.
+    ``condition``: its text form. ``sentence``: what happened, for people. ``at_s``: the time, in
+    seconds from the run's start.
     """
 
     condition: str
@@ -121,7 +125,7 @@ class UsageTotal(msgspec.Struct, frozen=True):
 
 
 class LogSummary(msgspec.Struct, frozen=True):
-    """What the run's log holds.  ``torn_bytes``: half written at its end, or half sent."""
+    """The content of the run's log. ``torn_bytes``: half written at its end, or half sent."""
 
     events: int = 0
     bytes: int = 0
@@ -130,7 +134,7 @@ class LogSummary(msgspec.Struct, frozen=True):
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A limit in force, in seconds or bytes, and where it came from."""
+    """A limit in force, in seconds or bytes, and its origin."""
 
     name: str
     value: float
@@ -138,16 +142,16 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class Workspace(msgspec.Struct, frozen=True):
-    """The directory that a run could write to; ``path`` is empty where there was no such bound.
+    """The directory that a run could write to; ``path`` is empty if there was no such bound.
 
-    ``private``: a fresh one of its own.  All other paths are relative to it, or absolute
-    where they lie outside (``--rw``).  ``changed``: files and directories whose inode
-    changed while the run lived, whoever did it, directories with a slash at the end;
-    ``changed_left_out``: how many more were seen; ``incomplete``: why not everything was
-    looked at, or empty.  ``special``: those that are no ordinary files, as ``KIND PATH``,
-    the kind one of symlink, fifo, socket, device, setuid.  ``open_at_kill``: open
-    for writing just before SIGKILL, so perhaps half written.  ``exposed``: names that
-    other programs execute or obey (``.git/hooks``) and that the run could make or change.
+    ``private``: it is a fresh directory for this run alone. All other paths are relative to it, or
+    absolute if they lie outside (``--rw``). ``changed``: files and directories whose inode changed
+    while the run lived, whichever process changed it; directories have a slash at the end.
+    ``changed_left_out``: how many more were seen. ``incomplete``: why not everything was looked
+    at, or empty. ``special``: those that are no ordinary files, as ``KIND PATH``; the kind is one
+    of symlink, fifo, socket, device, setuid. ``open_at_kill``: open for writing just before
+    SIGKILL, so perhaps half written. ``exposed``: names that other programs execute or obey
+    (``.git/hooks``) and that the run could make or change.
     """
 
     path: str = ""
@@ -161,7 +165,7 @@ class Workspace(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened.  A running run has one too: what is known so far, with ``result`` null."""
+    """The report of a run. A running run has one too, with the known facts and ``result`` null."""
 
     schema: int = SCHEMA
     id: str
@@ -207,11 +211,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        """Whether the run is over."""
+        """True if the run is over."""
         return self.state is State.FINISHED
 
     def brief(self) -> "Report":
-        """The same without whatever the agent can make long."""
+        """Return the report without the parts that the agent can make long."""
         return msgspec.structs.replace(
             self,
             value=None,
@@ -252,8 +256,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def _was_killed(self) -> bool:
         if any(step.step is Rung.SIGKILL for step in self.ladder):
             return True
-        # Or by a client while the supervisor was frozen, whose log then has no rung.  Neither
-        # code nor signal: init was killed, and took the agent along.
+        # Or a client killed it while the supervisor was frozen; the log then has no rung. Neither
+        # code nor signal: init was killed, and the agent with it.
         if self.exit_code is None and self.signal is None:
             return self.started_at is not None
         return self.signal == SIGKILL

@@ -1,7 +1,8 @@
-"""What the kernel counts for more than one run: who shares it, a run's part, what we do without.
+"""The kernel's counters that more than one run shares.
 
-The table is the documentation (``docs/shared-counters.md`` is made of it) and the source of the
-words that an error has for a counter that is used up.
+For each counter the table says who shares it, what a run may take of it, and what works without.
+The table is the documentation (``docs/shared-counters.md`` is generated from it). It is also the
+source of the words that an error uses for a counter that is used up.
 """
 
 import errno
@@ -11,12 +12,12 @@ import msgspec
 
 
 class SharedCounter(msgspec.Struct, frozen=True):
-    """One counter.
+    """A counter of the kernel.
 
-    ``limit``: the setting that bounds it.  ``user``: whether an ordinary user's run counts
-    for that user, its user namespace notwithstanding; ``root``: the same for a run of root's
-    at strict and standard, which has a uid of its own.  ``share``: what a run may take of it.
-    ``empty``: what works without, and how.  ``errors``: what the kernel answers then.
+    ``limit``: the setting that bounds it. ``user``: the party for which an ordinary user's run
+    counts. ``root``: the same for a run of root at strict and standard, which has a uid of its
+    own. ``share``: what a run may take of it. ``empty``: what still works when it is used up, and
+    how. ``errors``: the kernel's errors then.
     """
 
     name: str
@@ -206,10 +207,13 @@ COUNTERS: Final = (
 
 
 def named(counter: SharedCounter) -> str:
-    """The counter in an error, for example ``epoll watches (fs.epoll.max_user_watches)``."""
+    """Return the counter's name for an error.
+
+    Example: ``epoll watches (fs.epoll.max_user_watches)``.
+    """
     return f"{counter.name} ({counter.limit})"
 
 
 def used_up(number: int | None) -> str:
-    """What is used up when the kernel answers *number*; empty if that says nothing of the kind."""
+    """Return what is used up if the kernel answers *number*; empty if it means no counter."""
     return " or ".join(named(counter) for counter in COUNTERS if number in counter.errors)

@@ -1,7 +1,7 @@
-"""Words of commands that are offered for copying into a shell.
+"""The words of commands that are offered for copying into a shell.
 
-A name in such a command may be anybody's choice: it must come out of the shell as the one word
-that it is, and do nothing to the terminal that shows it.
+Any person or program may have chosen a name in such a command. The shell must read it as the one
+word that it is, and it must not affect the terminal that shows it.
 """
 
 import os
@@ -12,9 +12,10 @@ _ESCAPES: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "'": "\\'", "\\": "\\\
 
 
 def shell_word(text: str | bytes) -> str:
-    """*text* as one word of a shell, in printable characters only.
+    """Return *text* as one word of a shell, in printable characters only.
 
-    What is not printable is written as bytes in ``$'...'`` (POSIX.1-2024; bash, zsh and ksh).
+    A word that is not printable is written with bytes in ``$'...'`` (POSIX.1-2024; bash, zsh and
+    ksh).
     """
     import shlex
 
@@ -25,7 +26,7 @@ def shell_word(text: str | bytes) -> str:
 
 
 def shell_words(texts: Iterable[str | bytes]) -> str:
-    """*texts* as the words of one command."""
+    """Return *texts* as the words of one command."""
     return " ".join(map(shell_word, texts))
 
 
@@ -34,7 +35,7 @@ def _escaped(char: str) -> str:
         return _ESCAPES[char]
     if char.isprintable():
         return char
-    # A byte that is not UTF-8 is itself; other surrogates are no part of any name.
+    # A byte that is not UTF-8 is written as itself; other surrogates are not part of any name.
     lone = "surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass"
-    # Always three digits: what follows may be one.
+    # Always three digits: the next character may be a digit, too.
     return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", lone))

@@ -1,9 +1,9 @@
-"""What supervisor, spawner, warden and init say to each other while a run is alive.
+"""The packets between supervisor, spawner, warden and init while a run is alive.
 
-These travel between trusted processes of one installation, and are not part of the
-frozen channel: both ends are always of one version.  Where no end is inside a run,
-by SEQPACKET sockets: one msgpack message a packet, descriptors beside it.  Between
-warden and init by pipes, a frame each: what a run could get hold of carries no descriptors.
+They travel between trusted processes of one installation and are not part of the frozen channel:
+both ends always have the same version. If no end is inside a run, they use SEQPACKET sockets: one
+msgpack message per packet, with descriptors beside it. Between warden and init they use pipes, one
+frame per packet: a run could get hold of these ends, so they carry no descriptors.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -12,7 +12,7 @@ import msgspec
 
 from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 
-#: Environment variable that names a program's two ends of the channel, as `channel_descriptors`
+#: The environment variable that names a program's two ends of the channel; `channel_descriptors`
 #: reads it.
 CHANNEL_FD_VARIABLE: Final = "AGENTCTL_CHANNEL_FD"
 RUN_ID_VARIABLE: Final = "AGENTCTL_RUN_ID"
@@ -23,10 +23,10 @@ class _Packet(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type")
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True):
-    """A process that cannot be confused with a later one of the same number.
+    """A process that cannot be confused with a later process of the same number.
 
-    ``start_time`` is field 22 of ``/proc/<pid>/stat``, in clock ticks since boot;
-    it means nothing under another ``boot_id``.
+    ``start_time`` is field 22 of ``/proc/<pid>/stat``, in clock ticks since boot; it means nothing
+    under another ``boot_id``.
     """
 
     pid: int
@@ -36,9 +36,9 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 class SpawnerReady(_Packet, frozen=True, tag="spawner_ready"):
     """The spawner's first packet on its request socket: it can fork runs now.
 
-    ``pid_namespace``: why runs cannot have a pid namespace here; empty if they can.
-    ``sealed``: in the subreaper fallback, agents can be kept from touching their keepers.
-    Both were tried in a throwaway process, not guessed.
+    ``pid_namespace``: why runs cannot have a pid namespace here; empty if they can. ``sealed``: in
+    the subreaper fallback, agents can be kept from touching their keepers. Both were tried in a
+    throwaway process, not guessed.
     """
 
     pid: int
@@ -47,14 +47,14 @@ class SpawnerReady(_Packet, frozen=True, tag="spawner_ready"):
 
 
 class LaunchPacket(_Packet, frozen=True, tag="launch_packet"):
-    """Supervisor → spawner: fork a warden for the `Launch` in the memfd beside this.
+    """A request (supervisor → spawner) to fork a warden for the `Launch` in the memfd beside it.
 
-    Descriptors beside it, in this order: the memfd, the warden's end of the status
-    socket, a pipe from which one byte lets the agent begin, the two ends of the channel that
-    the agent reads and writes, its stdin, stdout and stderr, and, if ``cgroup``, the run's
-    cgroup directory.  The spawner closes all of them after the fork; it never reads the memfd.
-    ``containment`` repeats the Launch's: from the first subreaper run on, the spawner must
-    outlive its supervisor for a moment, to sweep.
+    Descriptors beside it, in this order: the memfd, the warden's end of the status socket, a pipe
+    from which one byte lets the agent begin, the two ends of the channel that the agent reads and
+    writes, its stdin, stdout and stderr, and, if ``cgroup``, the run's cgroup directory. The
+    spawner closes all of them after the fork; it never reads the memfd. ``containment`` repeats
+    the Launch's: from the first subreaper run on, the spawner must outlive its supervisor for a
+    moment, to sweep.
     """
 
     run: str
@@ -63,12 +63,12 @@ class LaunchPacket(_Packet, frozen=True, tag="launch_packet"):
 
 
 class Bind(_Packet, frozen=True, tag="bind"):
-    """A file or directory of the host's, at the same path.
+    """A file or directory of the host, at the same path.
 
-    ``mapped``: to a run with a uid of its own, what belongs to this path's owner appears as
-    the run's (an idmapped mount).  ``device``: a device node, which alone may work as one.
-    ``optional``: left out if it is not there.  ``own``: for this run alone, so that no program
-    outside opens what is in there: FIFOs may be made.
+    ``mapped``: if the run has a uid of its own, files of this path's owner appear as the run's (an
+    idmapped mount). ``device``: a device node; only such a node may work as one. ``optional``:
+    left out if it does not exist. ``own``: for this run alone, so that no program outside opens
+    what is in there; FIFOs may be made.
     """
 
     path: bytes
@@ -80,7 +80,7 @@ class Bind(_Packet, frozen=True, tag="bind"):
 
 
 class Scratch(_Packet, frozen=True, tag="scratch"):
-    """An empty directory in memory, the run's own, gone with it."""
+    """An empty directory in memory that belongs to the run and is gone with it."""
 
     path: bytes
     size_bytes: int
@@ -90,8 +90,8 @@ class Scratch(_Packet, frozen=True, tag="scratch"):
 class Cover(_Packet, frozen=True, tag="cover"):
     """An empty read-only directory, or an empty file, over what is there.
 
-    ``optional``: over something that comes and goes, as a socket does; it is out of reach
-    wherever it is moved to, and left out if it is not there.
+    ``optional``: over something that comes and goes, as a socket does. It is out of reach wherever
+    it is moved to, and left out if it is not there.
     """
 
     path: bytes
@@ -113,23 +113,22 @@ class Link(_Packet, frozen=True, tag="link"):
 
 
 Part: TypeAlias = Bind | Scratch | Cover | Text | Link
-"""A part of what a run sees.  Paths are absolute, without ``.``, ``..`` or a symbolic link."""
+"""A part of what a run sees. Paths are absolute, without ``.``, ``..`` or a symbolic link."""
 
 
 class Launch(_Packet, frozen=True, tag="launch"):
-    """A run to start.  Sent in a sealed memfd, because an argument list may be 2 MB long.
+    """A run to start. It is sent in a sealed memfd, because an argument list may be 2 MB long.
 
     The memfd and the other descriptors go to the spawner with a `LaunchPacket`.
 
-    ``deadline_s``: seconds from now after which the warden kills the run by itself.
-    ``argv`` and ``env`` hold bytes as the kernel will see them.
-    ``host_uid``: the run's uid and gid on the host (root callers only); None keeps the caller's.
-    ``sealed``: in the subreaper fallback, forbid the agent to touch its keepers.
-    ``view``: all that the agent sees at strict, where its private root is made of these
-    parts in this order, parents first; at standard only its Binds count, as what Landlock
-    lets it reach.  ``/proc`` and ``/dev`` come of themselves.  ``network``: NONE takes it away.
-    ``exit_file``: where the warden writes its last word as JSON if its supervisor is gone; empty:
-    nowhere.
+    ``deadline_s``: seconds from now after which the warden kills the run by itself. ``argv`` and
+    ``env`` hold bytes as the kernel will see them. ``host_uid``: the run's uid and gid on the host
+    (root callers only); None keeps the caller's. ``sealed``: in the subreaper fallback, forbid the
+    agent to touch its keepers. ``view``: everything that the agent sees. At strict its private
+    root is made of these parts in this order, parents first. At standard only its Binds count:
+    Landlock lets the agent reach them. ``/proc`` and ``/dev`` are added without being listed.
+    ``network``: NONE removes the network. ``exit_file``: the file in which the warden writes its
+    last message as JSON if its supervisor is gone; empty: nowhere.
     """
 
     run: str
@@ -155,8 +154,8 @@ class Launch(_Packet, frozen=True, tag="launch"):
 class Contained(_Packet, frozen=True, tag="contained"):
     """The run's keepers are up, and from now on the run can be killed.
 
-    The packet carries pidfds of the warden and of the *root*: init where there is
-    a pid namespace, else the agent.  ``namespace`` is the inode of the pid namespace.
+    The packet carries pidfds of the warden and of the *root*: init if there is a pid namespace,
+    else the agent. ``namespace`` is the inode of the pid namespace.
     """
 
     warden: ProcessIdentity
@@ -168,8 +167,8 @@ class Contained(_Packet, frozen=True, tag="contained"):
 class Running(_Packet, frozen=True, tag="running"):
     """The agent's program was executed, or its function's process is about to greet.
 
-    ``layers`` were read back from the kernel inside the agent's process, last thing
-    before its first instruction.
+    ``layers`` were read back from the kernel inside the agent's process, as the last step before
+    its first instruction.
     """
 
     layers: tuple[str, ...] = ()
@@ -178,8 +177,8 @@ class Running(_Packet, frozen=True, tag="running"):
 class Refused(_Packet, frozen=True, tag="refused"):
     """The run did not start; nothing of it is left.
 
-    ``fault``: ``not_found`` and ``not_executable`` are the caller's program,
-    ``sandbox`` a protection that is not to be had, ``system`` anything else.
+    ``fault``: ``not_found`` and ``not_executable`` are the caller's program, ``sandbox`` is a
+    protection that is not available, ``system`` is anything else.
     """
 
     fault: Literal["not_found", "not_executable", "sandbox", "system"]
@@ -188,14 +187,14 @@ class Refused(_Packet, frozen=True, tag="refused"):
 
 
 class Exited(_Packet, frozen=True, tag="exited"):
-    """The run's tree is empty, or cannot be emptied.  The last word of a warden.
+    """The run's tree is empty, or cannot be emptied. This is the last packet of a warden.
 
-    ``code`` or ``signal`` is the agent's own end; neither is known when init was killed first.
-    ``left``: how many processes were alive when the agent ended, and were killed then.
-    ``at_ns``: when the tree was empty, in wall-clock nanoseconds; we may read this much later.
-    ``deadline``: the warden's own timer ended it.  ``blocked_by``: pid of a process outside
-    that holds up init's end (a tracer, or a parent of one that joined by setns).
-    ``orphaned``: the warden ended it because the supervisor, or the spawner, was gone.
+    ``code`` or ``signal`` is the agent's own end; neither is known if init was killed first.
+    ``left``: how many processes were alive when the agent ended, and were killed then. ``at_ns``:
+    the time when the tree was empty, in wall-clock nanoseconds; the supervisor may read this much
+    later. ``deadline``: the warden's own timer ended it. ``blocked_by``: pid of a process outside
+    that delays init's end (a tracer, or a parent of a process that joined by setns). ``orphaned``:
+    the warden ended it because the supervisor, or the spawner, was gone.
     """
 
     code: int | None = None
@@ -217,15 +216,15 @@ Status: TypeAlias = Contained | Running | Refused | Exited
 
 
 class Terminate(_Packet, frozen=True, tag="terminate"):
-    """SIGTERM, then SIGCONT, to every process of the run."""
+    """Send SIGTERM, then SIGCONT, to every process of the run."""
 
 
 class Kill(_Packet, frozen=True, tag="kill"):
-    """SIGKILL to every process of the run until none is left."""
+    """Send SIGKILL to every process of the run until none is left."""
 
 
 class Deadline(_Packet, frozen=True, tag="deadline"):
-    """Kill the run ``after_s`` seconds from now, whatever becomes of the sender.  Only shortens."""
+    """Kill the run ``after_s`` seconds from now, even if the sender is gone; only shortens."""
 
     after_s: float
 
@@ -245,7 +244,7 @@ class InitReady(_Packet, frozen=True, tag="init_ready"):
 class AgentExited(_Packet, frozen=True, tag="agent_exited"):
     """The agent's wait status, as os.waitid gave it; init ends right after.
 
-    ``left``: how many processes it leaves behind alive; they are killed now.
+    ``left``: how many living processes it leaves behind; they are killed now.
     """
 
     code: int | None = None
@@ -259,12 +258,12 @@ FromInit: TypeAlias = InitReady | Running | Refused | AgentExited
 
 
 def pack(packet: _Packet) -> bytes:
-    """The bytes of one packet."""
+    """Return the bytes of one packet."""
     return msgspec.msgpack.encode(packet)
 
 
 def channel_descriptors(text: str) -> tuple[int, int]:
-    """The descriptors that an agent reads from and writes to, from `CHANNEL_FD_VARIABLE`.
+    """Return the descriptors that an agent reads from and writes to, from `CHANNEL_FD_VARIABLE`.
 
     Raises:
         ValueError: it is not two decimal numbers with a comma between them.

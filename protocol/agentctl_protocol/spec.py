@@ -1,7 +1,7 @@
-"""`RunSpec`: what to run and how.
+"""The `RunSpec`: what to run and how.
 
-One struct is the command line's target, the ``spec`` file in a run's
-directory, the body of a POST and the argument of `Supervisor.start`.
+One struct is the command line's target, the ``spec`` file in a run's directory, the body of a POST
+and the argument of `Supervisor.start`.
 """
 
 import re
@@ -27,7 +27,7 @@ MAX_PATTERN: Final = 256
 MAX_PATH: Final = 4096
 
 KINDS: Final = ("tool", "model")
-"""Kinds of calls, which a pattern may begin with (``model:gpt-*``)."""
+"""The kinds of calls, which a pattern may begin with (``model:gpt-*``)."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _RUN_ID: Final = re.compile(r"r-[a-z2-7]{8}")
@@ -35,7 +35,7 @@ _TAG_KEY: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,62}")
 
 
 class SpecError(ValueError):
-    """A `RunSpec` that cannot be run as it is written.  ``hint`` says what to do instead."""
+    """A `RunSpec` that cannot be run as it is written. ``hint`` says what to do instead."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(display(text))
@@ -45,42 +45,44 @@ class SpecError(ValueError):
 class RunSpec(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What to run, and how.  Exactly one of ``argv`` and ``target`` is given.
+    """A run to start: what to run, and how. Exactly one of ``argv`` and ``target`` is given.
 
-    Arguments, paths and variables are native names in the sense of `os_names`; `stored`
-    and `written` give them as text, and `opened` takes that back.
+    Arguments, paths and variables are native names in the sense of `os_names`. `stored` and
+    `written` give them as text, and `opened` reverses that.
 
     Fields:
         argv: a program and its arguments; found on ``PATH`` unless it has a slash.
         target: ``module:function`` or ``path.py:function``.
-        input: the function's argument; anything that JSON can say.
+        input: the function's argument; any value that JSON can represent.
         python: the interpreter for ``target`` (default: the supervisor's own).
         cwd: working directory (default: the workspace, or else the supervisor's own).
-        env: the whole environment of the run.  Default: at strict and standard a few
-            harmless variables of the supervisor's, else all of them.  Values are never
+        env: the whole environment of the run. Default: at strict and standard a few
+            harmless variables of the supervisor's, else all of them. Values are never
             stored: the ``spec`` file holds ``env_names``.
-        resumes: id of a finished run to go on with: its checkpoint and its calls reach the
+        resumes: id of a finished run to continue: its checkpoint and its calls reach the
             agent (``run.resumed``).
-        name: for people; a live run's name is unique.  tags: for people and filters.
+        name: for people; a live run's name is unique. tags: for people and filters.
         sandbox: how much the run is confined (default: ``$AGENTCTL_SANDBOX``, else strict).
-        workspace: the directory that the run may write to (default: ``cwd``; a fresh one
-            in ``/``, in the home directory and above it).  Strict and standard only, like
-            ``ro`` and ``rw``, more paths that it may read, or also write; and
-            ``unprotect``, names in the workspace (``.git/hooks``) that it may change after all.
+        workspace: the directory that the run may write to. Default: ``cwd``; a fresh
+            directory if ``cwd`` is ``/``, the home directory or a directory above it.
+            Strict and standard only, like ``ro``, ``rw`` and ``unprotect``. ``ro`` and
+            ``rw``: more paths that it may read, or also write. ``unprotect``: names in the
+            workspace (``.git/hooks``) that it may change although they are protected.
         net: what it reaches of the network (default: none at strict and standard).
-        calls, tokens: budgets of the run's model and tool calls, and of what they use;
-            an ask past one is refused and ends the run.  calls_of: budgets of calls by
+        calls, tokens: budgets of the run's model and tool calls, and of the tokens that they
+            use; an ask past one is refused and ends the run. calls_of: budgets of calls by
             pattern (``{"shell": 3}``); an ask past one is refused.
-        allow, deny, approve: calls that alone may be made, that may not, and that wait for
-            a person; patterns ``NAME`` or ``NAME:ARGUMENTS`` with ``*``, for tools and models
-            unless they begin with ``tool:`` or ``model:``.
+        allow, deny, approve: the only calls that may be made, the calls that may not, and the
+            calls that wait for a person. Patterns are ``NAME`` or ``NAME:ARGUMENTS`` with
+            ``*``; they are for tools and models unless they begin with ``tool:`` or
+            ``model:``.
         stop_when: the termination condition that ends the run, as text or as JSON.
         origins: where settings came from (``{"sandbox": "agentctl.toml"}``), for people.
-        time_s: hard wall-clock limit in seconds; None is none.
+        time_s: hard wall-clock limit in seconds; None means no limit.
         grace_s, term_grace_s: seconds that a stop waits for the agent to obey the
             message, then SIGTERM.
         stdin: give the run an open standard input (`Run.stdin`) instead of none.
-        output_bytes: limit of stdout and stderr together; None is none.
+        output_bytes: limit of stdout and stderr together; None means no limit.
         capture_bytes: how much of the end of stdout, and of stderr, `Report` keeps.
     """
 
@@ -117,23 +119,23 @@ class RunSpec(
 
     @property
     def command(self) -> str:
-        """What is run, as it would be typed into a shell: one printable line."""
+        """The command as it would be typed into a shell: one printable line."""
         return shell_words(self.argv or () if self.target is None else (self.target,))
 
     def stored(self) -> "RunSpec":
-        """The form that may be written to disk: names instead of the environment's values."""
+        """Return the form that may be written to disk: without the environment's values."""
         if self.env is None:
             return self.written()
         names = tuple(sorted(self.env))
         return msgspec.structs.replace(self, env=None, env_names=names).written()
 
     def written(self) -> "RunSpec":
-        """The form that can be sent: its names as text (`os_names`)."""
+        """Return the form that can be sent: its names as text (`os_names`)."""
         origins = {key: display(origin) for key, origin in self.origins.items()}
         return msgspec.structs.replace(self._with_names(to_text), origins=origins)
 
     def opened(self) -> "RunSpec":
-        """What `written` was made of.
+        """Return the spec from which `written` was made.
 
         Raises:
             ValueError: a text in it stands for no name.
@@ -154,7 +156,7 @@ class RunSpec(
         return msgspec.structs.replace(self, **changed)
 
     def checked(self) -> "RunSpec":
-        """Itself.
+        """Return this spec after all checks.
 
         Raises:
             SpecError: it cannot be run as it is written.
@@ -167,7 +169,7 @@ class RunSpec(
         return self
 
     def check_types(self) -> None:
-        """Check that every field has the type that it is declared with: a constructor does not.
+        """Check that every field has its declared type, because a constructor does not check that.
 
         Words of ``sandbox`` and ``net`` may be plain strings.
 
@@ -215,7 +217,7 @@ class RunSpec(
                 raise SpecError(f"not an environment variable: {key!r}"[:200])
         try:
             self._with_names(to_text)
-        except UnicodeEncodeError:  # whose text may be a secret of the environment
+        except UnicodeEncodeError:  # its text may be a secret of the environment
             raise SpecError("an argument, a path or a variable cannot be encoded") from None
 
     def _check_sandbox(self) -> None:
@@ -271,10 +273,10 @@ _FIELDS: Final = RunSpec.__struct_fields__
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """``(module or path, function)`` of *target*.
+    """Return ``(module or path, function)`` of *target*.
 
     Raises:
-        SpecError: it has not that shape.
+        SpecError: it does not have that form.
     """
     where, colon, function = target.rpartition(":")
     if not colon or not where or not function.isidentifier():
@@ -301,17 +303,17 @@ def check_pattern(pattern: str) -> None:
             f"not a pattern of calls: {shown!a}",
             "NAME or NAME:ARGUMENTS, with *; tool:NAME or model:NAME for one kind",
         )
-    # A star may stand for anything, so it is in nobody's way here.
+    # A star may stand for anything, so it is replaced by a letter for this check.
     if odd := oddity(name.replace("*", "x").replace("?", "x")):
         raise SpecError(f"the pattern {shown!a} is met by no call: {odd}", "type the name anew")
 
 
 def check_name(name: str) -> str:
-    """*name*, a run's name for people.
+    """Return *name*, a run's name for people, after a check.
 
     Raises:
-        SpecError: it is too long, could be taken for an option, an id or a path, or would
-            not survive a terminal.
+        SpecError: it is too long, could be taken for an option, an id or a path, or would not
+            survive a terminal.
     """
     if not _NAME.fullmatch(name) or _RUN_ID.fullmatch(name):
         shown = name if len(name) <= 40 else name[:40] + "..."
@@ -323,5 +325,5 @@ def check_name(name: str) -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Whether *text* has the shape of a run id: ``r-`` and 8 base32 characters."""
+    """Return True if *text* has the form of a run id: ``r-`` and 8 base32 characters."""
     return _RUN_ID.fullmatch(text) is not None

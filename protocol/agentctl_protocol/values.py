@@ -1,7 +1,7 @@
-"""Values that cross the channel inside messages: anything that JSON can say.
+"""The values inside messages of the channel: anything that JSON can represent.
 
-A value travels as raw msgpack and is opened only here, so that nothing that
-the child sends can surprise the code that shows it later.
+A value travels as raw msgpack and is decoded only here. So nothing that the child sends can
+surprise the code that shows it later.
 """
 
 from collections.abc import Generator
@@ -11,26 +11,28 @@ import msgspec
 
 from agentctl_protocol.errors import LocalProtocolError, PeerProtocolError, one_line
 
-#: What ``None`` looks like on the wire; the default of every value field.
+#: The form of ``None`` on the wire; the default of every value field.
 NIL: Final = msgspec.Raw(b"\xc0")
 
 MAX_NESTING: Final = 100
-"""How many arrays and maps may be inside each other.
+"""The maximum depth of arrays and maps inside each other.
 
-Python's own limit counts the callers too: what one process could just read,
-another, called from deeper down, could not.
+Python's own limit counts the callers too. A value that one process could just read would be too
+deep for a process that calls this from a deeper stack.
 """
 
 MAX_CONTAINERS: Final = 1 << 19
-"""How many arrays and maps may be in a value: each takes some seventy bytes of memory, and
-one byte on the wire."""
+"""The maximum number of arrays and maps in a value.
+
+Each takes some seventy bytes of memory, and one byte on the wire.
+"""
 
 _AT_ONCE: Final = 4096
 """Arrays and maps that are read in one step."""
 _STEP: Final = 512
 _CONTAINER_HEADERS: Final = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 _LEAVES: Final = frozenset({int, float, str, bool, type(None)})
-#: Bytes of the items whose first byte says how many: nil, booleans, numbers, fixed extensions.
+#: Bytes of the items whose first byte gives the size: nil, booleans, numbers, fixed extensions.
 _FIXED: Final = {
     0xC0: 1,
     0xC2: 1,
@@ -51,7 +53,7 @@ _FIXED: Final = {
     0xD7: 10,
     0xD8: 18,
 }
-#: Binary data, extensions and text: bytes of their length, and what comes with it.
+#: Binary data, extensions and text: bytes of their length field, and additional bytes.
 _SIZED: Final = {
     0xC4: (1, 0),
     0xC5: (2, 0),
@@ -64,17 +66,16 @@ _SIZED: Final = {
     0xDB: (4, 0),
 }
 
-#: What `msgspec.to_builtins` makes of everything that holds something.
+#: The types that `msgspec.to_builtins` makes of everything that holds items.
 _CONTAINERS: Final = frozenset({list, dict, tuple})
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 def pack_value(value: object) -> msgspec.Raw:
-    """The wire form of *value*, which must be something that JSON can say.
+    """Return the wire form of *value*, which must be a value that JSON can represent.
 
-    Structs, dataclasses, dates, sets and bytes are taken as msgspec takes them
-    (bytes become base64 text).
+    msgspec converts structs, dataclasses, dates, sets and bytes (bytes become base64 text).
 
     Raises:
         LocalProtocolError: *value* cannot be written as JSON; the text names the type.
@@ -82,8 +83,8 @@ def pack_value(value: object) -> msgspec.Raw:
     if value is None:
         return NIL
     try:
-        # Through JSON's own shapes, so that what arrives is what a JSON reader would see:
-        # all that is left for msgpack to refuse are numbers over 64 bits and lone surrogates.
+        # Converted to JSON's own types first, so that what arrives is what a JSON reader would
+        # see. Then msgpack can refuse only numbers over 64 bits and lone surrogates.
         plain = msgspec.to_builtins(value, str_keys=True)
         _check_nesting(plain)
         return msgspec.Raw(_encoder.encode(plain))
@@ -92,11 +93,11 @@ def pack_value(value: object) -> msgspec.Raw:
 
 
 def open_value(raw: msgspec.Raw, what: str = "value", most: int = MAX_CONTAINERS) -> Any:
-    """The Python value of *raw*, proven to be writable as JSON.
+    """Return the Python value of *raw*, checked to be writable as JSON.
 
     Raises:
-        PeerProtocolError: it is not msgpack, nests too deeply, holds what JSON cannot say,
-            or more than *most* arrays and maps.
+        PeerProtocolError: it is not msgpack, nests too deeply, holds what JSON cannot represent, or
+            more than *most* arrays and maps.
     """
     steps = opening(raw, what, most)
     while True:
@@ -111,7 +112,7 @@ class TooManyPartsError(PeerProtocolError):
 
 
 class Opened(NamedTuple):
-    """A value, and how many arrays and maps are in it."""
+    """A decoded value, and the number of arrays and maps in it."""
 
     value: Any
     containers: int
@@ -120,10 +121,10 @@ class Opened(NamedTuple):
 def opening(
     raw: msgspec.Raw, what: str = "value", most: int = MAX_CONTAINERS
 ) -> Generator[None, None, Opened]:
-    """`open_value` in steps of a few milliseconds at most, whatever *raw* is made of.
+    """Run `open_value` in steps of a few milliseconds at most, whatever *raw* is made of.
 
-    A million empty arrays take msgspec a second and more: each is an object that Python's
-    garbage collector looks at again and again.
+    A million empty arrays take msgspec a second and more: each is an object that Python's garbage
+    collector looks at again and again.
 
     Raises: see `open_value`.
     """
@@ -132,7 +133,7 @@ def opening(
             opened: Opened | None = _open_at_once(raw)
         else:
             opened = yield from _walk(bytes(raw), most)
-    except LookupError:  # of 0xc1, too, which is no item
+    except LookupError:  # raised for 0xc1, too, which is no item
         raise PeerProtocolError(f"bad {what}: not msgpack, or cut short") from None
     except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise PeerProtocolError(f"bad {what}: {one_line(error)}") from None
@@ -142,7 +143,10 @@ def opening(
 
 
 def _containers_at_most(raw: msgspec.Raw) -> int:
-    """A bound of the number of arrays and maps in *raw*, found fast: text may look like some."""
+    """Return an upper bound of the number of arrays and maps in *raw*, computed fast.
+
+    It can be too high, because bytes of a text may look like an array or a map.
+    """
     view = memoryview(raw)
     return len(view) - len(bytes(view).translate(None, _CONTAINER_HEADERS))
 
@@ -155,7 +159,7 @@ def _open_at_once(raw: msgspec.Raw) -> Opened:
 
 
 class _Open:
-    """An array or a map that is being read: how many of its items are missing."""
+    """An array or a map that is being read, and the number of its missing items."""
 
     __slots__ = ("items", "key", "left")
 
@@ -166,9 +170,9 @@ class _Open:
 
 
 def _walk(data: bytes, most: int) -> Generator[None, None, Opened | None]:
-    """Read *data* item by item; the arrays and maps here, all else by msgspec.
+    """Read *data* item by item: arrays and maps here, everything else by msgspec.
 
-    None: there are more than *most* arrays and maps.
+    Returns None if there are more than *most* arrays and maps.
     """
     stack: list[_Open] = []
     containers = steps = at = 0
@@ -201,9 +205,9 @@ def _walk(data: bytes, most: int) -> Generator[None, None, Opened | None]:
 
 
 def _put(item: Any, stack: list[_Open]) -> Any:
-    """Put *item*, which is whole, into what it is part of, and so on for what gets whole by it.
+    """Add the complete *item* to its parent, and a parent that it completes to that one's parent.
 
-    What is left at last, where *stack* is empty then.
+    Returns the item that is left at the end. It is the whole value if *stack* is empty then.
     """
     while stack:
         parent = stack[-1]
@@ -222,14 +226,17 @@ def _put(item: Any, stack: list[_Open]) -> Any:
 
 
 def _container(data: bytes, at: int) -> tuple[Any, int, int] | None:
-    """An array or map that begins at *at*: itself, empty, its number of items, where they begin."""
+    """Return the array or map at *at*: itself, empty; its number of items; where they begin.
+
+    Returns None if the item is neither.
+    """
     first = data[at]
     if 0x80 <= first < 0xA0:
         return ({} if first < 0x90 else []), first & 0x0F, at + 1
     if 0xDC <= first <= 0xDF:
         behind = at + (3 if first in (0xDC, 0xDE) else 5)
         left = int.from_bytes(data[at + 1 : behind])
-        # Each item is a byte at least, so none that is missing is waited for.
+        # Each item takes at least a byte, so a number of items that cannot fit is refused at once.
         if left > len(data) - behind:
             raise IndexError
         return ({} if first >= 0xDE else []), left, behind
@@ -237,7 +244,7 @@ def _container(data: bytes, at: int) -> tuple[Any, int, int] | None:
 
 
 def _leaf_end(data: bytes, at: int) -> int:
-    """Where the item behind that at *at* begins, which is neither array nor map."""
+    """Return the end of the item at *at*, which is neither array nor map."""
     first = data[at]
     if first < 0x80 or first >= 0xE0:
         return at + 1
@@ -260,7 +267,7 @@ def _key(item: object) -> str:
 
 
 def _check_nesting(plain: object) -> int:
-    """The number of arrays and maps in *plain*."""
+    """Return the number of arrays and maps in *plain*."""
     containers: list[Any] = [plain] if type(plain) in _CONTAINERS else []
     count = len(containers)
     for _ in range(MAX_NESTING):

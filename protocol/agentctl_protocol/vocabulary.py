@@ -1,7 +1,7 @@
 """The words of the project: states, results, reasons, rungs.
 
-The lists are closed and frozen: a word is added, never renamed or reused.
-They appear on the wire, in the log, in JSON output and in exit codes.
+The lists are closed and frozen: a word is added, never renamed or reused. They appear on the wire,
+in the log, in JSON output and in exit codes.
 """
 
 import enum
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class State(enum.StrEnum):
-    """Where a run is in its life.  What became of it is its `Result`."""
+    """The stage of a run's life. How a finished run ended is its `Result`."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -20,11 +20,11 @@ class State(enum.StrEnum):
 
 
 class Result(enum.StrEnum):
-    """What became of a finished run."""
+    """The outcome of a finished run."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    STOPPED = "stopped"  # somebody asked for it
+    STOPPED = "stopped"  # a person or program asked for it
     LIMIT = "limit"  # a hard limit ended it
     TERMINATED = "terminated"  # a termination condition ended it
     LOST = "lost"  # its supervisor died first
@@ -32,7 +32,10 @@ class Result(enum.StrEnum):
 
 
 class Reason(enum.StrEnum):
-    """Why a run has its result: a closed list of codes.  The sentence for people is ``detail``."""
+    """The reason for a run's result: a closed list of codes.
+
+    The sentence for people is ``detail``.
+    """
 
     USER = "user"
     CLIENT = "client"
@@ -60,7 +63,7 @@ class Reason(enum.StrEnum):
 
 
 class Rung(enum.StrEnum):
-    """A step of the stop ladder, in the order in which they are used."""
+    """A step of the stop ladder, in the order of their use."""
 
     ASKED = "asked"
     SIGTERM = "sigterm"
@@ -68,10 +71,10 @@ class Rung(enum.StrEnum):
 
 
 class Sandbox(enum.StrEnum):
-    """How much a run is confined, the most first."""
+    """The levels of a run's confinement, the strongest first."""
 
     STRICT = "strict"  # a view of its own: namespaces, own root, Landlock, seccomp; the default
-    STANDARD = "standard"  # Landlock and seccomp, where there are no namespaces to be had
+    STANDARD = "standard"  # Landlock and seccomp, if there are no namespaces
     BASIC = "basic"  # containment and limits
     NONE = "none"  # only the unsealed subreaper fallback: for debugging
 
@@ -81,7 +84,7 @@ CONFINED: Final = (Sandbox.STRICT, Sandbox.STANDARD)
 
 
 class Network(enum.StrEnum):
-    """What a run reaches of the network."""
+    """The part of the network that a run reaches."""
 
     NONE = "none"  # strict: its own loopback; standard: no socket but pairs
     HOST = "host"
@@ -95,7 +98,7 @@ class Containment(enum.StrEnum):
 
 
 class By(enum.IntEnum):
-    """Who vouches for a log record.  What the child says is a claim, never a fact."""
+    """The source of a log record. What the child says is a claim, never a fact."""
 
     SUPERVISOR = 0
     CHILD = 1
@@ -116,11 +119,11 @@ LIMIT_REASONS: Final = frozenset(
     }
 )
 
-#: Limits that mean "this very moment": asking first would only make it worse.
+#: Limits that need an immediate kill: asking first would only make it worse.
 KILL_AT_ONCE: Final = frozenset({Reason.MEMORY, Reason.PIDS, Reason.DISK})
 
-# Exit codes of `agentctl run` for runs that did not end by themselves.  124-127
-# are those of GNU timeout, docker and the shells.
+# Exit codes of `agentctl run` for runs that did not end by themselves. 124-127 are those of GNU
+# timeout, docker and the shells.
 EXIT_OK: Final = 0
 EXIT_USAGE: Final = 2
 EXIT_LIMIT: Final = 124

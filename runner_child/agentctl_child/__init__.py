@@ -1,4 +1,4 @@
-"""What runs on the child's side, and the SDK for those who write agents.
+"""The code on the child's side, and the SDK for authors of agents.
 
 An agent is a function::
 
@@ -10,11 +10,12 @@ An agent is a function::
         run.emit_text("found something")
         return {"pages": 3}
 
-All that it can say and ask is in `run`.  It may also be
+`run` offers everything that an agent can say or ask. An agent may also be
 
-* an ``async def``, run by asyncio, or by trio where its module imports that (`runs_on`);
-* a generator, async or not: a ``str`` that it yields is streamed text, anything else is a
-  message with its JSON, and what a generator returns is the result.
+* an ``async def`` function. It is run by asyncio, or by trio if its module imports trio (see
+  `runs_on`).
+* a generator, async or not. A ``str`` that it yields is streamed text; any other value is sent as
+  a message with that value as JSON. The generator's return value is the result.
 """
 
 from agentctl_child.sdk.agent_run import Run, run

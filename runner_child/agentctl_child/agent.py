@@ -1,9 +1,12 @@
-"""The agent's process, from its first instruction in Python to its exit.
+"""The agent's process, from its first Python instruction to its exit.
 
-Order matters: the channel's thread comes before the agent's code, so that a stop
-during a slow import is heard; our own imports come before the agent's paths, so
-that its ``protocol.py`` is not taken for ours; the outcome is sent before what is
-left over is cleaned up, so that it cannot be lost there.
+The order of the steps matters:
+
+- The channel's thread starts before the agent's code is imported, so that a stop during a slow
+  import is heard.
+- Our own modules are imported before the agent's paths are added, so that an agent's own
+  ``protocol.py`` is not imported instead of ours.
+- The outcome is sent before the cleanup, so that a failing cleanup cannot lose it.
 """
 
 import contextlib
@@ -33,43 +36,44 @@ _T = TypeVar("_T")
 def main(channel: tuple[int, int]) -> NoReturn:
     """Greet the supervisor on *channel*, run the function that it names, and exit.
 
-    *channel*: the descriptor to read from and the one to write to.
-    Exit status: 0 for a value or a stop, 1 for an error, 70 when the supervisor is
-    gone; that of `SystemExit` where the function raised one.
+    *channel* is a pair of descriptors: one to read from, one to write to. The exit status is 0 for
+    a value or a stop, 1 for an error, and 70 if the supervisor is gone. If the function raised
+    `SystemExit`, the exit status is the status of that exception.
     """
     status = EXIT_UNSUPERVISED
     agent: _Agent | None = None
     try:
         agent = _Agent(channel)
         status = agent.live()
-    except BaseException as error:  # noqa: BLE001 - ours: the agent's own never gets here
+    except BaseException as error:  # noqa: BLE001 - ours: the agent's exceptions are caught earlier
         sys.stderr.write(f"agentctl: internal error: {one_line(error)}\n")
         if agent is not None:
             agent.give_up(error)
     finally:
-        # Whatever happened: no frame above this one may ever run in an agent's process.
+        # In every case: no frame above this one may run in an agent's process.
         os._exit(status)
 
 
 class _Agent:
-    """One agent's life."""
+    """The life of one agent."""
 
     def __init__(self, channel: tuple[int, int]) -> None:
         surroundings.prepare_process()
         self._interruption = supervision.interruption
-        # Everything is shielded but the agent's own code.
+        # Everything is shielded except the agent's own code.
         self._interruption.shield.depth = 1
         self._interruption.install()
         self._connection = Connection(channel, self._interruption)
         self._mode: Mode = SyncMode(self._interruption)
 
     def live(self) -> int:
-        """From hello to bye; the exit status."""
+        """Run from hello to bye and return the exit status."""
         self._connection.greet()
         start = self._connection.wait_for_start()
         supervision.attach(self._connection, start)
-        # The last of our own imports, 50 ms unless a spawner had time for it: only now, so that
-        # no other run waits for it, and before the agent's paths, so that it is Python's own.
+        # This is the last of our own imports. It takes 50 ms unless an idle spawner has done it
+        # already. It comes only here, so that no other run waits for it, and before the agent's
+        # paths are added, so that Python's own asyncio is imported.
         import agentctl_child.sdk.asyncio_mode  # noqa: F401
 
         ended = self._run(to_native(start.target), tuple(map(to_native, start.paths)))
@@ -83,7 +87,7 @@ class _Agent:
         return ended.exit_status
 
     def give_up(self, error: BaseException) -> None:
-        """Tell the supervisor of a fault of ours, if it can be told."""
+        """Report an internal error of ours to the supervisor, if it can still be reported."""
         with contextlib.suppress(LocalProtocolError):  # before hello, or after the outcome
             text = shortened(one_line(error), "text", 1000)
             kind = type(error).__name__[:MAX_LABEL]
@@ -110,7 +114,8 @@ class _Agent:
         except target.TargetError as error:
             return self._judge(error, loading=True)
         self._connection.say(Ready())
-        # After the mode's own way is in place: a stop is either found here or finds that.
+        # Checked after the mode is in place: a stop either is found here or finds the mode's
+        # interrupt.
         if self._is_stopped():
             return outcome.CANCELLED
         returned: list[object] = []
@@ -143,10 +148,10 @@ class _Agent:
         return self._interruption.token.is_cancelled
 
     def _exposed(self, call: Callable[[], _T], result: list[_T]) -> BaseException | None:
-        """Call the agent's code without the shield; its value into *result*, or its exception.
+        """Call the agent's code unshielded; store its value in *result* or return its exception.
 
-        ``append`` is one step to the interpreter: a value that was returned is kept
-        even if the stop comes in the same moment.
+        ``append`` is a single step for the interpreter. A value that was returned is therefore
+        kept even if the stop comes in the same moment.
         """
         shield = self._interruption.shield
         try:
@@ -154,7 +159,7 @@ class _Agent:
             if self._interruption.held_off_is_due():
                 raise self._interruption.cancelled()
             result.append(call())
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the outcome
+        except BaseException as error:  # noqa: BLE001 - any exception is the outcome
             shield.depth = 1
             return error
         shield.depth = 1
@@ -167,7 +172,10 @@ def _load(name: str) -> tuple[Callable[..., object], tuple[Any, ...]]:
 
 
 def _end_of_fork(ended: Outcome) -> int:
-    """End a fork of the agent that came back through our frames as Python would; its status."""
+    """End a fork of the agent that returned through our frames; return its exit status.
+
+    It ends as Python would end it.
+    """
     if isinstance(ended.message, ErrorMessage) and ended.message.traceback:
         sys.stderr.write(ended.message.traceback)
     surroundings.flush_standard_streams()

@@ -1,1 +1,1 @@
-"""The trusted processes around a run: spawner, warden, init, and what they take from an agent."""
+"""The trusted processes around a run (spawner, warden, init) and the confinement of the agent."""

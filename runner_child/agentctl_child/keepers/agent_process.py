@@ -1,4 +1,4 @@
-"""The last steps in the agent's own process, between the fork and its first instruction."""
+"""The last steps in the agent's own process, between the fork and the agent's first instruction."""
 
 import errno
 import gc
@@ -29,11 +29,11 @@ from agentctl_protocol.spawning import (
 )
 from agentctl_protocol.vocabulary import CONFINED
 
-#: Where every agent finds its two ends of the channel: the one to read from, the one to write to.
+#: The two ends of the channel in every agent: the end to read from and the end to write to.
 CHANNEL_FDS: Final = (3, 4)
 _REPORT_FD: Final = 5
 _BEGIN_FD: Final = 6
-#: Only seen if the supervisor is not told otherwise: the report says why.
+#: Seen only if the supervisor gets no report; normally the report gives the reason.
 _NOT_STARTED: Final = 127
 _T = TypeVar("_T")
 _GO_ON: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
@@ -41,12 +41,12 @@ _GO_ON: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 
 @dataclass(frozen=True)
 class AgentDescriptors:
-    """What the agent is given, and two pipes that only its start needs.
+    """The descriptors that the agent is given, and two pipes that are needed only for its start.
 
-    ``begin``: the agent's program must not run before a byte comes through it: the supervisor
-    has written down then whom to kill.  Its end means that the supervisor is gone.
-    ``report``: to the warden.  Either one Refused comes through it, or one Running and then EOF:
-    exec succeeded, or the agent's function is about to be called.
+    ``begin``: the agent's program must not run before one byte arrives on this pipe. By then the
+    supervisor has written down which process to kill. End of file means that the supervisor is
+    gone. ``report``: a pipe to the warden. It carries either one Refused, or one Running followed
+    by EOF. EOF means that exec succeeded or that the agent's function is about to be called.
     """
 
     stdin: int
@@ -58,7 +58,7 @@ class AgentDescriptors:
     report: int
 
     def handed_over(self) -> tuple[int, ...]:
-        """What the agent keeps, in the order of its numbers from 0 on."""
+        """Return the descriptors that the agent keeps, in the order of their new numbers."""
         return (self.stdin, self.stdout, self.stderr, self.channel_in, self.channel_out)
 
 
@@ -69,9 +69,10 @@ def become_agent(
     *,
     confined: tuple[str, ...] | None = None,
 ) -> NoReturn:
-    """Turn this forked process into the agent.  Never returns, never raises.
+    """Turn this forked process into the agent. Never returns, never raises.
 
-    ``confined``: the layers, if its parent has confined itself and so this process too.
+    ``confined`` gives the layers if the parent process has confined itself, and therefore this
+    process too.
     """
     report = given.report
     try:
@@ -82,10 +83,10 @@ def become_agent(
             layers = confine(launch, confinement)
             if not os.read(_BEGIN_FD, 1):
                 os._exit(_NOT_STARTED)
-        else:  # whoever confined it has waited, too
+        else:  # the parent that confined this process has also waited for the begin byte
             layers = confined
         os.close(_BEGIN_FD)
-        # Last: what it still had to do for us was not to wait for others.
+        # This comes last, so that the steps above did not have to wait for other processes.
         if launch.sandbox in CONFINED:
             scheduling.lower()
         layers = (*layers, *_scheduled(os.getpid()))
@@ -95,24 +96,24 @@ def become_agent(
         reach("agent:reported")
         argv = _command(launch)
         if argv:
-            # Pending signals (a SIGTERM that came early) take effect here, not in some program.
+            # Pending signals (an early SIGTERM) take effect here and not in the new program.
             signals.accept_all()
             _first_executable(argv, env, lambda path: os.execve(path, argv, env))
         _call(launch, env, report)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it must not return into init
+    except BaseException as error:  # noqa: BLE001 - no exception may return into init
         write_packet(report, pack(why_ended("the agent's process", error)))
     os._exit(_NOT_STARTED)
 
 
 def spawn_agent(launch: Launch, given: AgentDescriptors, layers: tuple[str, ...]) -> int:
-    """Start the agent's program from a process that is confined already; return its pid.
+    """Start the agent's program from a process that is already confined; return the new pid.
 
-    posix_spawn shares our memory until the exec and so spares the third fork of a run,
-    half of what a short run costs.  Raises CannotStartError; there is no process then.
+    posix_spawn shares our memory until the exec. It therefore saves the third fork of a run, which
+    is half of the cost of a short run. Raises CannotStartError; then no process exists.
     """
     argv, env = _command(launch), _environment(launch)
     sources = given.handed_over()
-    # The spawner was given a memfd and a status socket before them, so no source is a target.
+    # The spawner received a memfd and a status socket first, so no source is a target.
     assert min(sources) >= len(sources)
 
     def spawn(path: bytes) -> int:
@@ -137,10 +138,12 @@ def spawn_agent(launch: Launch, given: AgentDescriptors, layers: tuple[str, ...]
 
 
 def _in_lowered_thread(work: Callable[[], int]) -> int:
-    """What ``work`` returns, done by a thread below all others: what it starts inherits that.
+    """Run ``work`` in a thread of the lowest priority and return its value.
 
-    The class is a thread's, and what has gone below cannot come back.  Init has to stay above
-    to end the run, and its child may have forked before init could lower it from outside.
+    A process that ``work`` starts inherits the thread's scheduling class. The class belongs to a
+    thread, and a lowered thread cannot be raised again. Init must stay above the agent so that it
+    can end the run. Init cannot lower its child from outside either: the child may have forked
+    before.
     """
     done: list[int | BaseException] = []
 
@@ -148,7 +151,7 @@ def _in_lowered_thread(work: Callable[[], int]) -> int:
         try:
             scheduling.lower()
             done.append(work())
-        except BaseException as error:  # noqa: BLE001 - raised again by the other thread
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
             done.append(error)
 
     thread = threading.Thread(target=run)
@@ -167,12 +170,12 @@ def _scheduled(pid: int) -> tuple[str, ...]:
 def confine(
     launch: Launch, confinement: Confinement, cgroup: bytes | None = None
 ) -> tuple[str, ...]:
-    """Confine this process and enter the working directory.  Raises CannotStartError, OSError.
+    """Confine this process and enter the working directory. Raises CannotStartError, OSError.
 
     ``cgroup``: as in `layers.Tried`.
     """
     layers = confinement.apply(cgroup)
-    # As the run's own user: what root may enter, the agent may not.
+    # As the run's own user: the agent may not enter every directory that root may enter.
     try:
         os.chdir(launch.cwd)
     except OSError as error:
@@ -181,7 +184,7 @@ def confine(
 
 
 def _command(launch: Launch) -> tuple[bytes, ...]:
-    """The program to execute; empty for a function that this interpreter can call itself."""
+    """Return the program to execute; empty if this interpreter itself can call the function."""
     if launch.argv or not launch.python:
         return launch.argv
     return (launch.python, b"-I", b"-c", agent.BOOTSTRAP.encode())
@@ -206,16 +209,19 @@ def _environment(launch: Launch) -> dict[bytes, bytes]:
 def _first_executable(
     argv: Sequence[bytes], env: Mapping[bytes, bytes], execute: Callable[[bytes], _T]
 ) -> _T:
-    """What ``execute`` returns for the first path that it accepts.  Raises CannotStartError."""
+    """Return the value of ``execute`` for the first path that it accepts.
+
+    Raises CannotStartError.
+    """
     refusal: OSError | None = None
     refused_path = argv[0]
     for path in _candidates(argv[0], env):
         try:
             return execute(path)
         except OSError as error:
-            # As the shells: what cannot be seen in a directory of the search path is missing,
-            # whatever the reason; go on past it and past what is forbidden, and tell of the
-            # latter at the end.
+            # Like the shells: a path in a directory of PATH that cannot be seen counts as missing,
+            # whatever the reason. Continue past a missing path and past a forbidden one; report
+            # the forbidden one at the end.
             if os.path.exists(path):
                 refusal, refused_path = error, path
             elif refusal is None:
@@ -236,11 +242,11 @@ def _candidates(program: bytes, env: Mapping[bytes, bytes]) -> list[bytes]:
 
 
 def _call(launch: Launch, env: Mapping[bytes, bytes], report: int) -> NoReturn:
-    """Hand this process to the agent's function."""
+    """Hand this process over to the agent's function."""
     os.environb.clear()
     os.environb.update(env)
     process_title.set_title("agentctl-agent", f"agentctl agent {launch.run} {launch.target}")
-    # An ordinary process again: its user may attach a debugger to it.
+    # It is an ordinary process again: its user may attach a debugger.
     prctl.set_dumpable(True)
     gc.unfreeze()
     gc.enable()

@@ -1,10 +1,10 @@
-"""How far a run gets with its confinement on this machine: all the steps, in a throwaway process.
+"""A probe that takes all steps of the confinement on this machine, in a throwaway process.
 
-Many kernels and containers allow the first steps and refuse a later one.  So nothing is
-concluded from settings: what `init` does for a run is done here, and read back, for no run.
+Many kernels and containers allow the first steps and refuse a later one. The probe therefore draws
+no conclusion from settings. It does what `init` does for a run, and reads the result back.
 
 ``python -m agentctl_child.keepers.chain_probe`` reads an array of `Launch` in msgpack from
-standard input and prints, for the level of each, a `Chain` in JSON.
+standard input. It prints a JSON map from the level of each launch to its `Chain`.
 """
 
 import os
@@ -23,7 +23,7 @@ from agentctl_protocol.spawning import Launch
 from agentctl_protocol.vocabulary import Containment
 
 CONFIRMED: Final = "confirmed by the kernel"
-"""What stands behind the steps: the layers, read back."""
+"""The name of the entry after the steps: the layers, read back from the kernel."""
 
 _LONGEST: Final = 1 << 16
 _LONGEST_ORDER: Final = 1 << 22
@@ -38,10 +38,11 @@ _NAMESPACES: Final = {
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """What became of the steps of one level.
+    """The outcome of the steps of one level.
 
-    ``steps``: by name, in order, why each failed, or nothing; those after one that failed
-    were not taken.  ``layers``: what the kernel says then.  ``hint``: what a run is told.
+    ``steps``: maps each step's name, in order, to the reason of its failure, or to an empty
+    string. Steps after a failed one were not taken. ``layers``: the layers that the kernel then
+    confirms. ``hint``: the hint that a run would show.
     """
 
     steps: dict[str, str]
@@ -50,12 +51,12 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 def walk(launch: Launch) -> Chain:
-    """Take the steps once; about 5 ms.  Raises OSError if not even a fork is possible."""
+    """Take the steps once; takes about 5 ms. Raises OSError if not even a fork is possible."""
     facts = facts_of(launch, os.geteuid())
     flags = 0
     if launch.containment is Containment.PID_NAMESPACE:
         flags = namespaces_of(launch.sandbox, facts)
-    # Now: in a user namespace without a map yet, everybody is the overflow uid, 65534.
+    # Before the clone: in a user namespace without a map, every uid is the overflow uid, 65534.
     enclosure = enclosure_for(launch, facts)
     answer, question = os.pipe()
     try:
@@ -79,7 +80,7 @@ def walk(launch: Launch) -> Chain:
 
 
 def _which(wanted: int) -> str:
-    """The first of the namespaces that is not to be had, added one by one, and why."""
+    """Return the first namespace that cannot be made, adding them one by one, and the reason."""
     flags = 0
     for name, flag in _NAMESPACES.items():
         if not wanted & flag:
@@ -126,7 +127,7 @@ def _take(launch: Launch, enclosure: Enclosure) -> Chain:
 def _confinement(launch: Launch, facts: frozenset[Fact]) -> Confinement:
     seal = None
     if launch.containment is Containment.SUBREAPER:
-        # Whoever has started us stands for spawner and supervisor.
+        # Our parent process takes the places of spawner and supervisor.
         seal = seal_against(os.getppid(), os.getppid(), os.getppid())
     return Confinement(
         containment=launch.containment,
@@ -145,7 +146,7 @@ def _names(launch: Launch, facts: frozenset[Fact]) -> list[str]:
 
 
 def _failed(launch: Launch, facts: frozenset[Fact], error: CannotStartError) -> Chain:
-    """The steps up to the one that failed; what failed after all of them is the confirmation."""
+    """Return the steps up to the failed one; if all steps passed, the confirmation failed."""
     names = _names(launch, facts)
     failed = error.step or CONFIRMED
     taken = names[: names.index(failed)] if failed in names else names

@@ -1,4 +1,4 @@
-"""What is taken from an agent before its first instruction, in the order that works."""
+"""The restrictions that an agent gets before its first instruction, in the order that works."""
 
 import contextlib
 import os
@@ -25,9 +25,9 @@ from agentctl_protocol.vocabulary import CONFINED, Containment, Network, Sandbox
 
 @dataclass(frozen=True)
 class Confinement:
-    """What the warden has decided about the agent's process; it does not change over the fork.
+    """The warden's decisions about the agent's process; they do not change over the fork.
 
-    ``process_limit`` counts tasks of the uid.  ``soft_descriptors``: as in `rlimits`.
+    ``process_limit`` counts the tasks of the uid. ``soft_descriptors``: as in `rlimits`.
     """
 
     containment: Containment
@@ -43,7 +43,7 @@ class Confinement:
     soft_descriptors: int | None = None
 
     def apply(self, cgroup: bytes | None = None) -> tuple[str, ...]:
-        """Confine this process; return the layers that hold.  Raises CannotStartError, OSError.
+        """Confine this process; return the layers that hold. Raises CannotStartError, OSError.
 
         ``cgroup``: as in `layers.Tried`.
         """
@@ -68,7 +68,7 @@ class Confinement:
 
 
 class _Surrender:
-    """The acts of the last stage, and what is known of them."""
+    """The acts of the last stage, and the facts that are known about them."""
 
     def __init__(self, confinement: Confinement) -> None:
         self.plan = confinement
@@ -104,11 +104,14 @@ class _Surrender:
                 processes=rlimits.PROCESSES_PER_RUN if swept else None,
             )
         if self.plan.process_limit is not None:
-            # Before the uid changes: it counts for the new one, and needs no privilege.
+            # Before the uid changes: the limit counts for the new uid, and needs no privilege.
             rlimits.limit_processes(self.plan.process_limit)
 
     def _uid(self) -> None:
-        """The bounding set first, whose limits need a capability; nobody else is affected."""
+        """Limit the bounding set, then change the uid. No other process is affected.
+
+        The bounding set comes first, because changing it needs a capability.
+        """
         keep = self._kept()
         uid = self.plan.host_uid
         assert uid is not None
@@ -136,10 +139,11 @@ class _Surrender:
         if plan.host_uid is None:
             return capabilities.ROOT_IN_A_RUN if plan.outside.uid == 0 else frozenset()
         if plan.sandbox is Sandbox.STANDARD:
-            # To work in a workspace that belongs to the caller.  They open any file and
-            # give no power over processes; which files these are, Landlock decides.
+            # The agent must work in a workspace that belongs to the caller. These capabilities
+            # open any file and give no power over processes. Landlock decides which files can be
+            # reached.
             return frozenset({capabilities.DAC_OVERRIDE, capabilities.DAC_READ_SEARCH})
-        # The interpreter and the code may lie in a root's 0700 home.
+        # The interpreter and the code may lie in root's home directory of mode 0700.
         return frozenset({capabilities.DAC_READ_SEARCH})
 
     def _no_new_privileges(self) -> None:
@@ -179,9 +183,9 @@ class _Surrender:
 
 @dataclass(frozen=True)
 class Seal:
-    """The fallback's wall between an agent and the keepers that it can see in /proc.
+    """The fallback's barrier between an agent and the keepers that it can see in /proc.
 
-    ``program`` is the seccomp filter; ``warden`` is whom Landlock is tried out on.
+    ``program`` is the seccomp filter. ``warden`` is the process on which Landlock is tested.
     """
 
     program: bytes
@@ -189,7 +193,7 @@ class Seal:
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """Say what it means that a part of it is not to be had.  Raises CannotStartError."""
+        """Turn an OSError of the seal into an explanation. Raises CannotStartError."""
         try:
             yield
         except OSError as error:
@@ -201,9 +205,9 @@ class Seal:
             ) from None
 
     def prove_scope(self) -> None:
-        """See, before seccomp is there to forbid it, that Landlock keeps it from the warden.
+        """Check that Landlock keeps the agent from the warden, before seccomp forbids the check.
 
-        Raises CannotStartError: it does not, where this kernel's Landlock should.
+        Raises CannotStartError if Landlock does not do so although this kernel's version should.
         """
         try:
             landlock.prove(outsider=self.warden)
@@ -214,9 +218,9 @@ class Seal:
 
 
 def prepare() -> None:
-    """Work out, once for many runs, what does not depend on the run; 2 ms.
+    """Compute, once for many runs, the parts that do not depend on the run; takes 2 ms.
 
-    Every process that is forked afterwards has it.
+    Every process that is forked afterwards shares the result.
     """
     if seccomp.is_supported():
         for level in CONFINED:
@@ -227,7 +231,7 @@ def prepare() -> None:
 
 
 def seal_against(warden: int, spawner: int, supervisor: int) -> Seal:
-    """The seal for a run with these keepers.  Raises CannotStartError where there is none."""
+    """Return the seal for a run with these keepers. Raises CannotStartError if none is possible."""
     if not seccomp.is_supported():
         raise CannotStartError(
             "sandbox",
@@ -237,6 +241,6 @@ def seal_against(warden: int, spawner: int, supervisor: int) -> Seal:
     groups: tuple[int, ...] = ()
     try:
         groups = (os.getpgid(supervisor), os.getpgid(spawner))
-    except ProcessLookupError:  # dead: the death chain will say so in a moment
+    except ProcessLookupError:  # dead: the death chain will soon report it
         pass
     return Seal(seccomp.keeper_filter((warden, spawner, supervisor), groups), warden)

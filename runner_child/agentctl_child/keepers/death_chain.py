@@ -1,11 +1,11 @@
-"""No stage of a run outlives the stages above it.
+"""The mechanism by which no stage of a run outlives the stages above it.
 
-Each stage is forked with pidfds of its parent and of the supervisor that were
-opened *before* the fork, so they cannot name anybody else.  After the fork it
-arms PDEATHSIG, looks at the pidfds once, and only then works; afterwards it
-polls them for life.  PDEATHSIG and getppid alone left survivors in 14 of 160
-rounds (a parent that dies before the signal is armed; getppid() is 0 in a pid
-namespace's init); with the pidfds it was 0 of 320.
+Each stage is forked with pidfds of its parent and of the supervisor. They were opened *before* the
+fork, so they cannot name another process. After the fork the stage arms PDEATHSIG, checks the
+pidfds once, and only then works. Afterwards it polls the pidfds as long as it lives.
+
+PDEATHSIG and getppid alone left survivors in 14 of 160 rounds: a parent may die before the signal
+is armed, and getppid() is 0 in a pid namespace's init. With the pidfds it was 0 of 320.
 """
 
 import os
@@ -17,12 +17,12 @@ from typing import Final
 
 from agentctl_child.sandbox import prctl
 
-#: poll(2) takes an int of milliseconds, which is 24 days; whoever waits longer looks again.
+#: poll(2) takes an int of milliseconds, which is 24 days. A longer wait polls again.
 _LONGEST_MS: Final = 86_400_000.0
 
 
 def poll_ms(until: float | None) -> float | None:
-    """How long a poll may wait that is to return at *until*, on the monotonic clock, or before."""
+    """Return how many milliseconds a poll may wait to return by *until* (monotonic clock)."""
     if until is None:
         return None
     return min(max(0.0, until - time.monotonic()) * 1000, _LONGEST_MS)
@@ -45,14 +45,15 @@ class DeathChain:
 
     @property
     def broken(self) -> bool:
-        """Whether one of them is dead."""
+        """True if one of the processes is dead."""
         return bool(self._poll.poll(0))
 
     def arm(self, number: int = signal.SIGKILL) -> None:
-        """Have the parent's death send signal ``number``; exit at once if it was too late for that.
+        """Request signal ``number`` for the parent's death; exit at once if it comes too late.
 
-        Init dies with the warden.  Spawner and warden are only woken, by SIGCONT: they see the
-        death by its pidfd, empty the trees, write down what they saw, and end.
+        It comes too late if one of the processes is already dead. Init dies with the warden.
+        Spawner and warden get SIGCONT, which only wakes them. They see the death by its pidfd,
+        empty the trees, write down what they saw, and end.
         """
         prctl.signal_at_parents_death(number)
         if self.broken:

@@ -1,4 +1,4 @@
-"""What init makes of the namespaces that it was cloned into, before anything is given up."""
+"""The set-up of init's new namespaces, before init gives up any privilege."""
 
 import os
 import socket
@@ -24,7 +24,7 @@ from agentctl_child.sandbox.private_root import PrivateRoot, UnfitPartError
 from agentctl_protocol.spawning import Launch, Part
 from agentctl_protocol.vocabulary import Containment, Network, Sandbox
 
-#: What a run at strict takes its machine to be called.
+#: The host name that a run at strict sees.
 HOST_NAME: Final = "agentctl"
 
 
@@ -32,8 +32,8 @@ HOST_NAME: Final = "agentctl"
 class Enclosure:
     """The namespaces of one run.
 
-    ``uid``, ``gid``: whom the run belongs to in them.  ``own_uid``: they are not the caller's,
-    so that the caller's files have to be shown as the run's.
+    ``uid``, ``gid``: the owner of the run inside the namespaces. ``own_uid``: True if they are not
+    the caller's, so that the caller's files must be shown as the run's.
     """
 
     level: Sandbox
@@ -44,10 +44,10 @@ class Enclosure:
     view: tuple[Part, ...] = ()
 
     def enter(self) -> None:
-        """Make the namespaces that this process was cloned into fit for an agent.
+        """Prepare the namespaces that this process was cloned into for an agent.
 
-        Raises CannotStartError.  Also done in the throwaway process that finds out what
-        works here.
+        The throwaway process that finds out what works on this machine calls this too. Raises
+        CannotStartError.
         """
         acts: dict[str, Callable[[], None]] = {
             "identity": self._identity,
@@ -92,10 +92,10 @@ class Enclosure:
 
 
 def facts_of(launch: Launch, uid: int) -> frozenset[Fact]:
-    """What decides which steps are taken, for a caller of a uid.  Pure."""
+    """Return the facts that decide which steps are taken, for a caller with this uid. Pure."""
     facts: set[Fact] = set()
     if launch.containment is Containment.PID_NAMESPACE:
-        # Without root's CAP_SYS_ADMIN, a user namespace is what permits the others.
+        # Without root's CAP_SYS_ADMIN, only a user namespace permits the other namespaces.
         facts |= {"pid namespace"} if uid == 0 else {"pid namespace", "user namespace"}
     else:
         facts.add("fallback")
@@ -107,7 +107,7 @@ def facts_of(launch: Launch, uid: int) -> frozenset[Fact]:
 
 
 def namespaces_of(level: Sandbox, facts: frozenset[Fact]) -> int:
-    """The namespaces that a run's init is cloned into, as flags of `clone.fork`.  Pure."""
+    """Return the namespaces that a run's init is cloned into, as flags of `clone.fork`. Pure."""
     flags = clone.NEW_PIDS | clone.NEW_MOUNTS
     if "user namespace" in facts:
         flags |= clone.NEW_USER
@@ -119,7 +119,7 @@ def namespaces_of(level: Sandbox, facts: frozenset[Fact]) -> int:
 
 
 def enclosure_for(launch: Launch, facts: frozenset[Fact]) -> Enclosure:
-    """What is to be made of the namespaces of a run; called by the caller's own uid."""
+    """Return the enclosure of a run; must be called with the caller's own uid."""
     own = launch.host_uid
     return Enclosure(
         level=launch.sandbox,

@@ -1,8 +1,9 @@
-"""Delays at named steps of the spawn, so that a test can strike exactly there.
+"""Delays at named steps of the spawn, so that a test can act exactly at such a step.
 
-``AGENTCTL_FAILPOINTS="warden:forked=0.03,init:mounted=0.02"``; without it, no cost.
-``AGENTCTL_FAILPOINTS_FIFO`` names a FIFO that is told ``at STEP`` before each delay.
-Failures of system calls are chosen by the same variable: `injected_failures`.
+Example: ``AGENTCTL_FAILPOINTS="warden:forked=0.03,init:mounted=0.02"``, in seconds. Without the
+variable there is no cost. ``AGENTCTL_FAILPOINTS_FIFO`` names a FIFO; ``at STEP`` is written to it
+before each delay. The same variable also selects failures of system calls: see
+`injected_failures`.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ _FIFO: Final = os.environ.get(FIFO_VARIABLE, "")
 
 
 def reach(step: str) -> None:
-    """Wait here, if a test asked for it."""
+    """Wait at this step if a test has asked for it."""
     if _DELAYS and step in _DELAYS:
         if _FIFO:
             _tell(step)
@@ -38,7 +39,7 @@ def reach(step: str) -> None:
 
 
 def _tell(step: str) -> None:
-    # Nobody listens any more, or a sandbox is in the way: the delay is there all the same.
+    # The delay happens even if nobody reads the FIFO or a sandbox forbids opening it.
     with contextlib.suppress(OSError):
         fifo = os.open(_FIFO, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

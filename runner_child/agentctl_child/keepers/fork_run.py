@@ -1,6 +1,7 @@
-"""Forking the root of a run's tree, in the containment that was asked for.
+"""The fork of the root of a run's tree, in the requested containment.
 
-Never silently weaker: what cannot be had here is refused, with a reason and a way out.
+The containment is never weakened silently. If it is not available, the run is refused with a
+reason and an alternative.
 """
 
 import os
@@ -33,15 +34,16 @@ from agentctl_child.sandbox import (
 from agentctl_protocol.spawning import Launch
 from agentctl_protocol.vocabulary import CONFINED, Containment, Sandbox
 
-#: The supervisor's own ladder goes first, then the warden's timer, then init's.
+#: The supervisor's own ladder acts first, then the warden's timer, then init's timer.
 DEADLINE_SLACK_S: Final = 0.1
 
 
 @dataclass(frozen=True)
 class Keepers:
-    """Who watches over a run beside its warden, and what they see ``outside`` it.
+    """The processes that watch over a run beside its warden, and their state ``outside`` of it.
 
-    ``soft_descriptors``: the caller's soft limit on them, which keepers have raised for themselves.
+    ``soft_descriptors``: the caller's soft limit on descriptors. The keepers have raised their
+    own.
     """
 
     supervisor: int
@@ -56,8 +58,8 @@ class Keepers:
 class ForkedRun:
     """A tree that has just been made.
 
-    ``report``: what the agent says until it has started.  ``deadline``: when the warden's
-    timer fires, on the monotonic clock.
+    ``report``: the agent's messages until it has started. ``deadline``: the time at which the
+    warden's timer fires, on the monotonic clock.
     """
 
     tree: Tree
@@ -68,11 +70,11 @@ class ForkedRun:
 def fork_run(
     launch: Launch, given: Descriptors, keepers: Keepers, *, own_pidfd: int, process_share: int
 ) -> ForkedRun:
-    """Fork init, or the agent itself in the fallback; called in the warden.
+    """Fork init, or in the fallback the agent itself; called in the warden.
 
-    Closes what of ``given`` belongs to the agent.  ``process_share``: of what everybody shares,
-    how many tasks the run may have.  Raises CannotStartError; there is
-    no process then.
+    Closes the descriptors of ``given`` that belong to the agent. ``process_share``: how many tasks
+    the run may have of a limit that all runs share. Raises CannotStartError; then no process
+    exists.
     """
     report, agents_report = small_pipe()
     agents = AgentDescriptors(
@@ -102,14 +104,14 @@ def fork_run(
         )
     else:
         tree = _fork_agent(launch, agents, given.cgroup, keepers, process_share)
-    # The channel and the pipes must end with the agent, not with us.
+    # The channel and the pipes must end with the agent, not with this process.
     for descriptor in (given.launch, given.begin, *agents.handed_over(), agents_report):
         os.close(descriptor)
     return ForkedRun(tree, PacketReader(report), deadline)
 
 
 def _require(launch: Launch) -> None:
-    """Refuse what no level below the asked one could make up for.  Raises CannotStartError."""
+    """Refuse a launch at strict that lacks namespaces or an own uid. Raises CannotStartError."""
     if launch.sandbox is not Sandbox.STRICT:
         return
     if launch.containment is not Containment.PID_NAMESPACE:
@@ -176,7 +178,7 @@ def _fork_agent(
     keepers: Keepers,
     process_share: int,
 ) -> SweptTree:
-    # All of this before the fork: an orphan born before it would not come to us.
+    # All of this before the fork: an orphan that is born earlier would not become our child.
     prctl.become_subreaper()
     children = signals.open_signalfd([signal.SIGCHLD])
     confinement = _confinement(
@@ -219,7 +221,10 @@ def _confinement(
 
 
 def _limit_in_a_namespace(launch: Launch, share: int) -> int | None:
-    """Where nobody else's processes are counted: a uid or a user namespace of the run's own."""
+    """Return the limit if only the run's own processes are counted, else None.
+
+    That is so if the run has a uid or a user namespace of its own.
+    """
     confined = launch.sandbox in CONFINED
     if not confined or (os.geteuid() == 0 and launch.host_uid is None):
         return None

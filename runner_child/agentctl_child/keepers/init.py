@@ -1,9 +1,9 @@
-"""Init: pid 1 of a run's pid namespace.  When it ends, the kernel ends everything in it.
+"""Init: pid 1 of a run's pid namespace. When it ends, the kernel ends every process in it.
 
-It makes what the agent sees, confines itself and with that all that it starts, forks the
-agent, reaps whoever dies and ends with the agent.  It holds no descriptor of the
-supervisor's and no socket, and takes orders by pipe, never by signal, since what it can be
-signalled by could come from inside.
+Init prepares what the agent sees. It confines itself, and by that all processes that it starts. It
+forks the agent, reaps dead processes, and ends with the agent. It holds no descriptor of the
+supervisor and no socket. It takes orders by pipe and never by signal, because a process inside the
+run could send a signal.
 """
 
 import contextlib
@@ -48,10 +48,10 @@ _decode_order = msgspec.msgpack.Decoder(Order).decode
 
 @dataclass(frozen=True)
 class InitTask:
-    """All that init needs, inherited from the warden over the clone.
+    """The data that init needs, inherited from the warden over the clone.
 
-    ``orders`` and ``words`` are its ends of the pipes from and to the warden, the latter
-    non-blocking.  ``deadline`` is on the monotonic clock.
+    ``orders`` and ``words`` are init's ends of the pipes from and to the warden. ``words`` is
+    non-blocking. ``deadline`` is on the monotonic clock.
     """
 
     launch: Launch
@@ -65,20 +65,20 @@ class InitTask:
 
 
 def run_init(task: InitTask) -> NoReturn:
-    """Be init.  Never returns, never raises."""
+    """Run as init. Never returns, never raises."""
     try:
-        # First the chain: the warden may be dead already, and then nobody would kill us.
+        # The chain first: the warden may be dead already, and then no process would kill us.
         task.chain.arm()
         injected_failures.arm("init")
         _Init(task).run()
-    except BaseException as error:  # noqa: BLE001 - whatever it is, somebody is to know of it
+    except BaseException as error:  # noqa: BLE001 - any error must be reported
         write_packet(task.words, pack(why_ended("the run's init", error)))
     finally:
         os._exit(1)
 
 
 def _others() -> int:
-    """How many processes but ourselves are alive in the namespace."""
+    """Count the living processes in the namespace except this one."""
     return living(int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
 
 
@@ -104,21 +104,22 @@ class _Init:
 
     def _set_up(self) -> tuple[str, ...]:
         task = self.task
-        # As it is called outside: soon our cgroup namespace will hide that.
+        # Read the name that is valid outside: our cgroup namespace will soon hide it.
         cgroup = unified_cgroup()
         task.enclosure.enter()
         reach("init:mounted")
-        # Init needs no more power than its agent, and shares its fate.  What keeps the
-        # agent's hands off it is that it is not dumpable.
+        # Init needs no more privileges than its agent, and ends with it. The agent cannot trace or
+        # write to it, because it is not dumpable.
         layers = confine(task.launch, task.confinement, cgroup)
         prctl.set_dumpable(False)
-        # Changing the uid has cleared it.
+        # The change of the uid has cleared the death signal.
         task.chain.arm()
         return layers
 
     def _wait_to_begin(self) -> None:
         begin = self.task.given.begin
-        # Not for orders: a SIGTERM that comes now is for the agent, and waits for it.
+        # Orders are not read here: a SIGTERM that comes now is meant for the agent and waits for
+        # it.
         while begin not in self._wait(begin):
             pass
         if not os.read(begin, 1):
@@ -132,7 +133,7 @@ class _Init:
             pid = os.fork()
             if pid == 0:
                 become_agent(task.launch, task.given, task.confinement, confined=layers)
-        # The channel and the pipes must end with the agent and not with us.
+        # The channel and the pipes must end with the agent, not with this process.
         self._close_all_but()
         return pid
 
@@ -158,7 +159,7 @@ class _Init:
                 os._exit(0)
 
     def _wait(self, *descriptors: int, at_once: bool = False) -> set[int]:
-        """Which of *descriptors* are readable.  Ends us where the chain or the timer wants it."""
+        """Return the readable *descriptors*. Exit if the chain is broken or the timer fired."""
         poll = select.poll()
         for descriptor in (*descriptors, *self.task.chain):
             poll.register(descriptor, select.POLLIN)
@@ -168,7 +169,7 @@ class _Init:
         return ready
 
     def _is_late(self) -> bool:
-        """The second dead-man timer: it counts if the warden has been stopped."""
+        """True if the second dead-man timer has fired; it matters if the warden is stopped."""
         return self.deadline is not None and time.monotonic() >= self.deadline
 
     def _obey_all(self) -> None:
@@ -181,7 +182,7 @@ class _Init:
     def _obey(self, order: Order) -> None:
         match order:
             case Terminate():
-                # All but ourselves; a stopped process answers only after the SIGCONT.
+                # All processes except this one. A stopped process acts only after the SIGCONT.
                 for number in (signal.SIGTERM, signal.SIGCONT):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(-1, number)

@@ -21,14 +21,14 @@ _decode_launch = msgspec.msgpack.Decoder(Launch).decode
 
 
 class BadLaunchError(Exception):
-    """A request that no honest supervisor sends; the text says what is wrong with it."""
+    """A request that a correct supervisor never sends; the text says what is wrong with it."""
 
 
 @dataclass(frozen=True)
 class Descriptors:
-    """What came beside a `LaunchPacket`, in the order in which it came.
+    """The descriptors that came with a `LaunchPacket`, in the order of arrival.
 
-    ``channel_in`` is the end that the agent reads from, ``channel_out`` the one that it writes to.
+    The agent reads from ``channel_in`` and writes to ``channel_out``.
     """
 
     launch: int
@@ -50,9 +50,9 @@ class Descriptors:
 
 
 def receive(requests: socket.socket) -> tuple[LaunchPacket, Descriptors] | None:
-    """The next request; None when the supervisor has closed its end.
+    """Return the next request; None if the supervisor has closed its end.
 
-    Raises BadLaunchError; the descriptors are closed then.
+    Raises BadLaunchError; then the descriptors are closed.
     """
     data, received, _, _ = socket.recv_fds(requests, _PACKET_BYTES, _MOST_DESCRIPTORS)
     for descriptor in received:
@@ -74,7 +74,10 @@ def receive(requests: socket.socket) -> tuple[LaunchPacket, Descriptors] | None:
 
 
 def read_launch(memfd: int) -> Launch:
-    """The Launch in a memfd, checked as far as the kernel would not.  Raises BadLaunchError."""
+    """Return the Launch in a memfd, after checks that the kernel would not make.
+
+    Raises BadLaunchError.
+    """
     size = os.fstat(memfd).st_size
     if size > _MOST_LAUNCH_BYTES:
         raise BadLaunchError(f"the launch has {size} bytes, more than {_MOST_LAUNCH_BYTES}")

@@ -1,8 +1,8 @@
-"""Which protections hold, as the kernel tells a process about itself.
+"""The protections that hold around a process, as the kernel reports them to the process itself.
 
-Nothing here knows what was attempted.  The exceptions are in `Tried`: Landlock, which has no
-way to be read back, so that it is tried, the subreaper, which only the warden can ask
-the kernel about, and which seccomp filters they are that the kernel counts.
+Nothing here depends on what was attempted, except the facts in `Tried`. Landlock cannot be read
+back, so it is tested. Only the warden can ask the kernel about the subreaper. The kernel counts
+seccomp filters but does not name them.
 """
 
 import os
@@ -51,7 +51,7 @@ _FILTERING: Final = b"2"  # Seccomp: of /proc/<pid>/status
 
 
 class Surroundings(NamedTuple):
-    """What a process can say about where it is and what it may do."""
+    """The position and the privileges of a process, as it sees them itself."""
 
     namespaces: dict[str, int]
     cgroup: bytes
@@ -77,10 +77,10 @@ def observe() -> Surroundings:
         cgroup=unified_cgroup(),
         uid=int(status[b"Uid"].split()[0]),
         permitted=permitted,
-        # The bounding set counts for nothing where no exec may add to what is held.
+        # The bounding set does not matter if no exec can add to the held capabilities.
         gainable=0 if no_new_privileges else int(status[b"CapBnd"], 16),
         no_new_privileges=no_new_privileges,
-        # How many there are is told since Linux 5.9.
+        # The kernel reports the number of filters since Linux 5.9.
         filters=int(status.get(b"Seccomp_filters", b"1"))
         if status.get(b"Seccomp") == _FILTERING
         else 0,
@@ -89,7 +89,7 @@ def observe() -> Surroundings:
 
 
 def unified_cgroup() -> bytes:
-    """Our group of version 2, as far as our cgroup namespace lets it be named."""
+    """Return our cgroup of version 2, as far as our cgroup namespace shows its name."""
     try:
         with open("/proc/self/cgroup", "rb") as file:
             lines = file.read().splitlines()
@@ -99,12 +99,11 @@ def unified_cgroup() -> bytes:
 
 
 class Tried(NamedTuple):
-    """What cannot be read back, and was asked for or tried instead.
+    """The facts that cannot be read back, and were requested or tested instead.
 
-    ``landlock``: a domain was entered; ``landlock_words``: what more there is to say of it.
-    ``filters``: the names of the seccomp filters that were installed: whether there
-    are as many more as that is read back.  ``cgroup``: our group, as it was read before
-    a cgroup namespace hid it.
+    ``landlock``: a domain was entered. ``landlock_words``: more facts about that domain.
+    ``filters``: the names of the installed seccomp filters. The kernel's count is read back and
+    must have grown by their number. ``cgroup``: our group, read before a cgroup namespace hid it.
     """
 
     cgroup: bytes | None = None
@@ -115,7 +114,7 @@ class Tried(NamedTuple):
 
 
 def read_back(outside: Surroundings, tried: Tried) -> tuple[str, ...]:
-    """The layers around this process, compared with what its keepers saw ``outside``."""
+    """Return the layers around this process, compared with what its keepers saw ``outside``."""
     inside = observe()
     held = inside.permitted | inside.gainable
     had = outside.permitted | outside.gainable
@@ -139,7 +138,8 @@ def read_back(outside: Surroundings, tried: Tried) -> tuple[str, ...]:
         OWN_UID: own_uid,
         PROCESS_LIMIT: limited,
         NO_CORE_DUMPS: rlimits.core_limit() == rlimits.NO_DUMP,
-        # Without a Landlock domain, the memory of a supervisor of the same uid can be written.
+        # Without a Landlock domain, a process can write the memory of a supervisor of the same
+        # uid.
         EXPOSED_KEEPERS: not (
             "pid" in apart
             or (filtered and bool(tried.filters) and tried.landlock)
@@ -150,13 +150,13 @@ def read_back(outside: Surroundings, tried: Tried) -> tuple[str, ...]:
 
 
 def _is_private_root() -> bool:
-    """Whether the root is one of ours, and nothing can be written to it."""
+    """True if the root is a private root of ours and is mounted read-only."""
     *_, root = [mount for mount in mountinfo.mounts() if mount.place == b"/"]
     return root.kind == b"tmpfs" and root.source == SOURCE and b"ro" in root.options
 
 
 def promised(level: Sandbox, facts: frozenset[Fact]) -> tuple[str, ...]:
-    """The layers without which a run at a level must not start."""
+    """Return the layers without which a run at a level must not start."""
     if level not in CONFINED:
         return ()
     layers = [LANDLOCK, SURFACE, NO_NEW_PRIVILEGES]

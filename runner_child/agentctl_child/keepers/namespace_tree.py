@@ -1,4 +1,4 @@
-"""A tree held together by a pid namespace: init's end is everybody's end."""
+"""A tree that is held together by a pid namespace: when init ends, all processes end."""
 
 import contextlib
 import os
@@ -25,16 +25,16 @@ from agentctl_protocol.vocabulary import Containment
 
 #: 1,000 processes nested 1,000 deep took 0.66 s to end.
 _PATIENCE_S: Final = 5.0
-#: As long as they become fewer; less than the supervisor waits.
+#: Waited only while the processes become fewer; less than the supervisor waits.
 _LONGEST_S: Final = 20.0
-#: From here on it is worth looking for somebody who holds init's end up.
+#: After this time it is worth searching for a process that delays init's end.
 _USUAL_S: Final = 1.0
 
 _decode = msgspec.msgpack.Decoder(FromInit).decode
 
 
 class NamespaceTree:
-    """The run below init, which is written ``orders`` and whose ``words`` are read."""
+    """The processes of a run below init; ``orders`` go to init, ``words`` come from it."""
 
     containment = Containment.PID_NAMESPACE
 
@@ -53,13 +53,13 @@ class NamespaceTree:
         return f"<NamespaceTree init={self.root.pid} {'ended' if self.ended else 'alive'}>"
 
     def sources(self) -> tuple[int, ...]:
-        """Init's words while it speaks, and its end."""
+        """Return init's pipe while init speaks, and the pidfd that signals its end."""
         if self._listening:
             return (self._words.fileno(), self.root_pidfd)
         return (self.root_pidfd,)
 
     def advance(self) -> list[FromInit]:
-        """Everything that init has said."""
+        """Return everything that init has said since the last call."""
         said: list[FromInit] = []
         while self._listening and (packets := self._words.read()) != []:
             if packets is None:
@@ -73,17 +73,20 @@ class NamespaceTree:
 
     @property
     def ended(self) -> bool:
-        """Whether init is dead: the kernel lets it die as the last one."""
+        """True if init is dead: the kernel lets init die last."""
         return pidfd.has_ended(self.root_pidfd)
 
     def lighten(self) -> bool:
-        """Init is of the warden's session; its first child has one of its own."""
+        """Make the agent's session lighter.
+
+        Init is in the warden's session. Its first child, the agent, has a session of its own.
+        """
         init = self.root.pid
         first = children_of(init)[:1]
         return not first or scheduling.lighten_session(first[0], init)
 
     def terminate(self) -> None:
-        """By init, which alone can reach everybody at once."""
+        """Tell init to terminate the run: only init can signal all processes at once."""
         self._order(Terminate())
 
     def shorten(self, after_s: float) -> None:
@@ -94,24 +97,24 @@ class NamespaceTree:
         write_packet(self._orders, pack(order))
 
     def kill(self) -> None:
-        """SIGKILL init; the kernel kills the rest."""
+        """Send SIGKILL to init; the kernel kills the rest."""
         self._hurry_init()
         pidfd.send(self.root_pidfd, 9)
         if self._cgroup is not None:
             kill_cgroup(self._cgroup)
 
     def _hurry_init(self) -> None:
-        """Undo what the agent, of one uid with init, may have done to its priority.
+        """Undo changes that the agent, with the same uid, may have made to init's priority.
 
-        Init must run to die and to kill the others; as SCHED_IDLE it waited seconds for a
-        free CPU.  Needs CAP_SYS_NICE: for an ordinary user it stays so.
+        Init must run in order to die and to kill the others. As SCHED_IDLE it waited seconds for a
+        free CPU. This needs CAP_SYS_NICE; an ordinary user cannot undo the change.
         """
         with contextlib.suppress(OSError):
             os.sched_setscheduler(self.root.pid, os.SCHED_OTHER, os.sched_param(0))
             os.setpriority(os.PRIO_PROCESS, self.root.pid, 0)
 
     def collect(self) -> Remains:
-        """Wait for init's end, and say who is in the way if it does not come."""
+        """Wait for init's end; if it does not come, return the processes that block it."""
         if not pidfd.has_ended(self.root_pidfd, _USUAL_S):
             members = self._members()
             blocked_by = self._blocker(members)
@@ -132,7 +135,10 @@ class NamespaceTree:
         return Remains(cpu_s=usage.ru_utime + usage.ru_stime, max_rss_bytes=usage.ru_maxrss * 1024)
 
     def _members(self) -> dict[int, pidfd.ProcessStat]:
-        """The processes of the namespace, zombies too, as far as we may see that they are."""
+        """Return the members of the namespace, zombies included.
+
+        A process whose namespace we may not read is left out.
+        """
         members = {}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
             if pid != self.root.pid:
@@ -146,7 +152,10 @@ class NamespaceTree:
         return members
 
     def _blocker(self, members: dict[int, pidfd.ProcessStat] | None = None) -> int | None:
-        """A process outside that traces a member, or is the parent of one and does not reap it."""
+        """Return a process outside that blocks a member's end.
+
+        It traces the member, or it is the member's parent and does not reap it.
+        """
         members = self._members() if members is None else members
         for pid, stat in members.items():
             tracer = pidfd.tracer_of(pid)

@@ -1,8 +1,8 @@
-"""Packets through a pipe, where one of its ends is inside a run.
+"""Packets through a pipe that has one end inside a run.
 
-A socket would carry descriptors, which whoever is inside could send to the warden to close.
-A packet is a frame of at most PIPE_BUF bytes: such a write is done whole or, where a
-non-blocking pipe has no room, not at all (pipe(7)).
+A socket could carry descriptors, and a process inside could send such descriptors to the warden to
+close. A packet is a frame of at most PIPE_BUF bytes. Such a write is done whole. If a non-blocking
+pipe has no room, nothing is written (pipe(7)).
 """
 
 import contextlib
@@ -18,9 +18,9 @@ _READ_BYTES: Final = 65_536
 
 
 def small_pipe() -> tuple[int, int]:
-    """A pipe of two pages: the kernel counts the pages of all of a user's pipes (pipe(7))."""
+    """Make a pipe of two pages: the kernel counts the pages of all pipes of a user (pipe(7))."""
     reads, writes = os.pipe()
-    with contextlib.suppress(OSError):  # the user has too many of them: it is smaller already
+    with contextlib.suppress(OSError):  # the user has too many pipes: this one is smaller already
         fcntl.fcntl(writes, fcntl.F_SETPIPE_SZ, 2 * select.PIPE_BUF)
     return reads, writes
 
@@ -37,11 +37,11 @@ class PacketReader:
         return f"<PacketReader {self._descriptor}>"
 
     def fileno(self) -> int:
-        """The descriptor, to wait for."""
+        """Return the descriptor, to wait for."""
         return self._descriptor
 
     def read(self) -> list[bytes] | None:
-        """The packets that are there, perhaps none; None at the end of the pipe."""
+        """Return the packets that are there, perhaps none; None at the end of the pipe."""
         try:
             data = os.read(self._descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -54,7 +54,7 @@ class PacketReader:
 
 
 def write_packet(descriptor: int, packet: bytes) -> None:
-    """Write *packet*; drop it where nobody is there to read it, or there is no room.
+    """Write *packet*; drop it if the pipe has no reader or no room.
 
     SIGPIPE must be blocked or ignored.
     """

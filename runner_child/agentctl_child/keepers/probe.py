@@ -1,9 +1,9 @@
-"""Which containment works on this machine, tried in a throwaway process.
+"""A probe for the containment that works on this machine, tried in a throwaway process.
 
-Many kernels and containers allow the first step (clone, unshare) and refuse a
-later one (the id map, the mount), so the whole way is gone.  As a program,
-``python -m agentctl_child.keepers.probe`` prints the findings as one line of JSON:
-for each containment why it does not work, or nothing.
+Many kernels and containers allow the first step (clone, unshare) and refuse a later one (the id
+map, the mount). The probe therefore takes all steps. As a program, ``python -m
+agentctl_child.keepers.probe`` prints the findings as one line of JSON: for each containment the
+reason why it does not work, or an empty string.
 """
 
 import os
@@ -24,25 +24,29 @@ from agentctl_protocol.spawning import Launch
 from agentctl_protocol.vocabulary import Containment, Sandbox
 
 _LONGEST = 4096
-#: Stands for all that do not ask for more than to be contained.
+#: Represents all launches that ask for containment only.
 _ANY = Launch(
     run="", sandbox=Sandbox.BASIC, containment=Containment.PID_NAMESPACE, env={}, cwd=b"/"
 )
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """``pid_namespace``: why there is none for runs, or empty.  ``sealed``: `Seal` works."""
+    """The findings of the probe.
+
+    ``pid_namespace``: the reason why runs get no pid namespace, or empty. ``sealed``: True if
+    `Seal` works.
+    """
 
     pid_namespace: str
     sealed: bool
 
 
 def find_out() -> Findings:
-    """Go the whole way once; about 3 ms.  Raises OSError if not even a fork is possible."""
+    """Take all steps once; takes about 3 ms. Raises OSError if not even a fork is possible."""
     answer, question = os.pipe()
     facts = facts_of(_ANY, os.geteuid())
     namespaces = namespaces_of(Sandbox.BASIC, facts)
-    # Now: in a user namespace without a map yet, everybody is the overflow uid, 65534.
+    # Before the clone: in a user namespace without a map, every uid is the overflow uid, 65534.
     enclosure: Enclosure | None = enclosure_for(_ANY, facts)
     refused = ""
     try:
@@ -86,7 +90,7 @@ def _can_seal() -> bool:
         prctl.forbid_new_privileges()
         if landlock.abi() > 0:
             landlock.shut_in()
-        elif os.geteuid() != 0:  # root's runs have another uid; a user's could write our memory
+        elif os.geteuid() != 0:  # root's runs have another uid; a user's run could write our memory
             return False
         seccomp.install(seccomp.keeper_filter([os.getppid()]))
     except OSError:

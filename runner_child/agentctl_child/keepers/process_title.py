@@ -1,9 +1,9 @@
-"""What ps shows for a process that was forked and never executed anything.
+"""The title that ps shows for a process that was forked and never executed a program.
 
-The kernel reads a command line from the memory that exec left behind, so a title
-fits where the spawner's own arguments were; it is started with a long ``--room``
-for that.  The memory of its environment, which holds the supervisor's secrets and
-would be every agent's /proc/self/environ, is wiped.
+The kernel reads a command line from the memory that exec left behind. A title therefore fits where
+the spawner's own arguments were; the spawner is started with a long ``--room`` for that. The
+memory of the spawner's environment is wiped. It holds the supervisor's secrets and would be every
+agent's /proc/self/environ.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ _SHORT_NAME_BYTES: Final = 15
 
 
 class _Area:
-    """A piece of our memory."""
+    """A range of this process's memory."""
 
     def __init__(self, start: int, end: int) -> None:
         self.start = start
@@ -44,10 +44,10 @@ _arguments: _Area | None = None
 
 
 def prepare() -> None:
-    """Find the room for titles, and forget the environment.  Once, before the first fork."""
+    """Find the room for titles and wipe the environment. Call it once, before the first fork."""
     global _arguments
     _arguments, environment = _areas()
-    # First the pointers to that memory, then the memory.
+    # First remove the pointers to that memory, then wipe the memory.
     os.environ.clear()
     environment.write(b"")
 

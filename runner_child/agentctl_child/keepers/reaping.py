@@ -1,4 +1,7 @@
-"""Collecting the dead: every orphan of a run is adopted by init or, in the fallback, the warden."""
+"""The reaping of a run's dead processes by the process that adopts its orphans.
+
+That process is init or, in the fallback, the warden.
+"""
 
 import os
 from collections.abc import Callable
@@ -6,17 +9,17 @@ from typing import Final
 
 from agentctl_protocol.spawning import AgentExited
 
-#: Children of whatever exit signal: a clone(2) with another one is hidden from plain wait.
+#: Children with any exit signal: plain wait does not see a clone(2) child with another signal.
 _ALL_KINDS: Final = 0x4000_0000  # __WALL
 _BATCH: Final = 256
 
 
 class Reaper:
-    """Reaps the children of this process and keeps account of them.
+    """Reaps the children of this process and sums up what they used.
 
-    ``living``: counts the processes of the run that are alive, when the agent has ended.
-    ``end`` is the agent's own end; ``cpu_s`` and ``max_rss_bytes`` are of all that was
-    reaped so far, with their own reaped descendants.
+    ``living`` is called when the agent has ended; it counts the run's processes that are still
+    alive. ``end`` is the agent's own end. ``cpu_s`` and ``max_rss_bytes`` cover all processes that
+    were reaped so far, with the descendants that those had reaped.
     """
 
     def __init__(self, agent: int, living: Callable[[], int]) -> None:
@@ -31,7 +34,7 @@ class Reaper:
         return f"<Reaper agent={self.agent} end={self.end} childless={self.childless}>"
 
     def reap(self, *, batch: int = _BATCH) -> bool:
-        """Reap whoever is dead; return True if there may be more dead than one batch."""
+        """Reap dead children; return True if more than one batch may be dead."""
         for _ in range(batch):
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG | _ALL_KINDS)

@@ -1,4 +1,4 @@
-"""Why a run did not start, in words for the person who started it."""
+"""The reasons why a run did not start, in words for the person who started it."""
 
 import errno
 import os
@@ -23,9 +23,9 @@ _TOLD: Final = 500
 
 
 class CannotStartError(Exception):
-    """The run cannot start.  ``fault`` says whose fault it is, the text is one sentence.
+    """The run cannot start. ``fault`` names the cause; the text is one sentence.
 
-    ``step``: the step of `steps` that failed, if it was one.
+    ``step``: the step of `steps` that failed, if there is one.
     """
 
     def __init__(self, fault: Fault, detail: str, *, hint: str = "") -> None:
@@ -35,12 +35,12 @@ class CannotStartError(Exception):
         self.step = ""
 
     def packet(self) -> Refused:
-        """As the supervisor is told: short enough for a `packet_pipe`."""
+        """Return the packet for the supervisor, short enough for a `packet_pipe`."""
         return Refused(fault=self.fault, detail=str(self)[:_TOLD], hint=self.hint[:_TOLD])
 
 
 def refused_by_system(what: str, error: OSError) -> CannotStartError:
-    """An operation of ours that failed."""
+    """Return the refusal for an operation of ours that failed."""
     hint = "See `agentctl doctor`: it says what is missing here."
     if known := used_up(error.errno):
         hint = f"Used up: {known}."
@@ -50,7 +50,7 @@ def refused_by_system(what: str, error: OSError) -> CannotStartError:
 
 
 def refused_without_tasks(bound: task_table.Bound) -> CannotStartError:
-    """Hardly any process is left of a limit that everybody shares."""
+    """Return the refusal for a shared process limit that is nearly used up."""
     return CannotStartError(
         "system", "too few processes are left for a run", hint=_used_up_tasks(bound)
     )
@@ -64,7 +64,7 @@ def _used_up_tasks(bound: task_table.Bound) -> str:
 
 
 def why_ended(what: str, error: BaseException) -> Refused:
-    """What is told of a step of ours that raised *error*, whatever it is."""
+    """Return the packet for a step of ours that raised *error*, whatever its type."""
     match error:
         case CannotStartError():
             return error.packet()
@@ -76,7 +76,7 @@ def why_ended(what: str, error: BaseException) -> Refused:
 
 
 def why_no_namespace(error: OSError) -> str:
-    """Why this machine gives us no pid namespace, with what usually is behind the number."""
+    """Return why this machine gives us no pid namespace, with the usual cause of the errno."""
     behind = {
         errno.ENOSPC: "the limit on namespaces is reached or zero (sysctl user.max_*_namespaces)",
         errno.EPERM: "user namespaces are switched off here, or the container forbids them",
@@ -90,7 +90,7 @@ def why_no_namespace(error: OSError) -> str:
 
 
 def why_refused(name: str, error: OSError) -> str:
-    """Why the step ``name`` of `steps` failed, with what usually is behind the number."""
+    """Return why the step ``name`` of `steps` failed, with the usual cause of the errno."""
     if name in _MAKING_NAMESPACES:
         return why_no_namespace(error)
     where = f" of {error.filename}" if error.filename else ""
@@ -119,7 +119,7 @@ _IN_NAMESPACES: Final = frozenset(
 
 
 def refused_namespace(name: str, error: OSError) -> CannotStartError:
-    """A pid namespace was asked for and is not to be had, or is no good: step ``name`` failed."""
+    """Return the refusal for an unavailable or unusable pid namespace: step ``name`` failed."""
     return CannotStartError(
         "sandbox",
         f"{NO_NAMESPACE}{why_refused(name, error)}",
@@ -128,7 +128,10 @@ def refused_namespace(name: str, error: OSError) -> CannotStartError:
 
 
 def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
-    """A step of the confinement, by its name in `steps`, was refused by the kernel."""
+    """Return the refusal for a step of the confinement that the kernel refused.
+
+    ``name`` is the step's name in `steps`.
+    """
     if used_up(error.errno):
         return refused_by_system(f"the run's {name} cannot be set up", error)
     if level not in CONFINED:
@@ -140,7 +143,7 @@ def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
             hint="See `agentctl doctor`.",
         )
     if name == "private root" and error.errno == errno.EPERM and "fsmount" in str(error):
-        # In a user namespace the kernel mounts a new /proc only where the old one is whole.
+        # In a user namespace the kernel mounts a new /proc only if the old one is not masked.
         return CannotStartError(
             "sandbox",
             "the sandbox's own /proc is refused: this container masks parts of the machine's",
@@ -157,7 +160,10 @@ def refused_step(name: str, level: Sandbox, error: OSError) -> CannotStartError:
 def refused_part(
     path: bytes, problem: str, hint: str, error: OSError | None = None
 ) -> CannotStartError:
-    """Refuse a run that cannot be shown something.  ``error``: what the kernel said of it."""
+    """Return the refusal for a part of the view that cannot be shown.
+
+    ``error``: the kernel's error.
+    """
     if error is not None and used_up(error.errno):
         return refused_by_system(f"{shown(path)} cannot be made visible to the run", error)
     otherwise = f"See `agentctl doctor`; or {_WEAKER[Sandbox.STRICT]}."
@@ -165,7 +171,7 @@ def refused_part(
 
 
 def refused_layers(level: Sandbox, missing: Sequence[str]) -> CannotStartError:
-    """The kernel does not confirm what was set up."""
+    """Return the refusal for layers that were set up but that the kernel does not confirm."""
     return CannotStartError(
         "sandbox",
         f"the sandbox does not hold: {', '.join(missing)} could not be confirmed",
@@ -180,7 +186,7 @@ _WEAKER: Final = {
 
 
 def refused_working_directory(path: bytes, error: OSError) -> CannotStartError:
-    """The run's working directory is missing, or closed to it."""
+    """Return the refusal for a working directory that is missing, or that the run may not enter."""
     return CannotStartError(
         "system",
         f"the working directory {shown(path)} cannot be entered: {error.strerror}",
@@ -191,11 +197,11 @@ def refused_working_directory(path: bytes, error: OSError) -> CannotStartError:
 def refused_program(
     error: OSError, path: bytes, argv: Sequence[bytes], env: Mapping[bytes, bytes]
 ) -> CannotStartError:
-    """execve(2) failed on ``path``, the program that ``argv[0]`` led to."""
+    """Return the refusal for a failed execve(2) of ``path``, the program of ``argv[0]``."""
     program = shown(argv[0])
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         if os.path.exists(path):
-            # The file is there: it is what the file names in its turn that is missing.
+            # The file exists: the interpreter or loader that it names is missing.
             return _without_interpreter(program, path)
         hint = "" if b"/" in argv[0] else "It was looked for in the PATH of the run's environment."
         return CannotStartError("not_found", f"program not found: {program}", hint=hint)
@@ -241,7 +247,7 @@ def _too_long(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> CannotStartE
 
 
 def _without_interpreter(program: str, path: bytes) -> CannotStartError:
-    """The program of an existing file is not there: a script's interpreter, a binary's loader."""
+    """Return the refusal for a file whose interpreter (script) or loader (binary) is missing."""
     beginning = _beginning(path)
     cannot = f"{program} cannot be executed"
     if beginning.startswith(b"\x7fELF"):
@@ -271,7 +277,7 @@ def _without_interpreter(program: str, path: bytes) -> CannotStartError:
 
 
 def _beginning(path: bytes) -> bytes:
-    """What the kernel reads of a program to find its interpreter: BINPRM_BUF_SIZE, 256 bytes."""
+    """Return the bytes that the kernel reads to find an interpreter: BINPRM_BUF_SIZE, 256 bytes."""
     try:
         with open(path, "rb") as file:
             return file.read(256)
@@ -280,7 +286,7 @@ def _beginning(path: bytes) -> bytes:
 
 
 def _interpreter(line: bytes) -> str:
-    """The interpreter in a ``#!`` line, whose words end at a blank or tab and nothing else."""
+    """Return the interpreter in a ``#!`` line; its words end at a blank or tab only."""
     if not line.startswith(b"#!"):
         return ""
     named, _, _ = line[2:].strip(b" \t").replace(b"\t", b" ").partition(b" ")
@@ -295,7 +301,7 @@ def _has_execute_bit(path: bytes) -> bool:
 
 
 def shown(text: bytes) -> str:
-    """One bounded line of printable characters."""
+    """Return *text* as one bounded line of printable characters."""
     decoded = os.fsdecode(text)
     line = "".join(c if c.isprintable() else f"\\x{ord(c) & 0xFF:02x}" for c in decoded)
     return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"

@@ -1,11 +1,11 @@
 """The spawner: the clean, single-threaded process that runs are forked from.
 
-Started isolated (docs/adr/0016), with ``--request-fd N --supervisor-pidfd N
---supervisor-pid PID``.
+It is started isolated (docs/adr/0016), with ``--request-fd N --supervisor-pidfd N --supervisor-pid
+PID``.
 
-The supervisor has threads and must not fork itself.  This process imports once
-what every run needs, so that a run begins with a fork of something warm.  It
-never reads a Launch: one bad run must not be able to harm the next.
+The supervisor has threads and must not fork itself. The spawner imports once what every run needs,
+so that a run begins with the fork of a warm process. It never reads a Launch: a bad run must not
+be able to harm the next one.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Final
 
-# Imported for the runs, not for us: a fork shares it.
+# Imported for the runs: a fork shares the loaded module.
 import agentctl_child.agent  # noqa: F401
 from agentctl_child.keepers import confinement, layers, process_title
 from agentctl_child.keepers.death_chain import DeathChain
@@ -39,14 +39,14 @@ from agentctl_protocol.spawning import LaunchPacket, SpawnerReady, pack
 from agentctl_protocol.vocabulary import Containment
 
 _ALL_KINDS: Final = 0x4000_0000  # __WALL
-#: An idle second-class import must not come between two runs that follow each other.
+#: The idle import of asyncio must not delay the second of two successive runs.
 _IDLE_MS: Final = 5
-#: How long wardens may take to empty their trees before we do it over their heads.
+#: The time that wardens may take to empty their trees before the spawner does it itself.
 _FAREWELL_S: Final = 1.0
 
 
 class Spawner:
-    """Forks wardens on request; dies with its supervisor, and its wardens with it."""
+    """Forks wardens on request; dies with its supervisor, and its wardens die with it."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class Spawner:
             soft_descriptors=soft_descriptors,
         )
         self.children = signals.open_signalfd([signal.SIGCHLD])
-        # How many tasks the run of each may have.  The wardens are not yet reaped, so their
-        # numbers cannot be anybody else's.
+        # Maps each warden's pid to the number of tasks that its run may have. These wardens are
+        # not yet reaped, so the kernel cannot reuse their pids.
         self.wardens: dict[int, int] = {}
         self.sweeping = False
         self.idle_work = True
@@ -120,7 +120,8 @@ class Spawner:
     def _fork_warden(self, packet: LaunchPacket, given: Descriptors) -> None:
         threads = len(os.listdir("/proc/self/task"))
         if threads > 1:
-            # Only the forking thread lives on in the child, with the others' locks held.
+            # Only the forking thread lives on in the child, while locks of other threads stay
+            # held.
             raise CannotStartError(
                 "system",
                 f"the spawner runs {threads} threads, so it must not fork",
@@ -140,9 +141,12 @@ class Spawner:
         reach("spawner:forked")
 
     def _process_share(self) -> int:
-        """How many tasks one more run may have.  Raises CannotStartError: hardly any are left."""
-        # What runs of root's may still take is counted here.  Those of an ordinary user share
-        # its limit, which the kernel keeps (`user_counters`).
+        """Return how many tasks one more run may have.
+
+        Raises CannotStartError if hardly any are left.
+        """
+        # For root, the tasks that its other runs may still take are counted here. An ordinary
+        # user's runs share the user's limit, which the kernel enforces (`user_counters`).
         promised = sum(self.wardens.values()) if os.geteuid() == 0 else None
         bound = task_table.tightest(rlimits.PROCESSES_IN_A_NAMESPACE)
         share = rlimits.process_share(bound, promised)
@@ -151,7 +155,7 @@ class Spawner:
         return share
 
     def _use_idle_time(self) -> None:
-        # Half of all agents want it, and it takes 50 ms.
+        # Half of all agents need it, and the import takes 50 ms.
         import agentctl_child.sdk.asyncio_mode  # noqa: F401
 
         confinement.prepare()
@@ -161,7 +165,10 @@ class Spawner:
     # --- the dead, and what they leave ------------------------------------
 
     def _become_sweeper(self) -> None:
-        """From the first run without a pid namespace on, a dead warden's tree comes to us."""
+        """Become a subreaper at the first run without a pid namespace.
+
+        From then on, the tree of a dead warden comes to us.
+        """
         if not self.sweeping:
             prctl.become_subreaper()
             self.sweeping = True
@@ -185,7 +192,7 @@ class Spawner:
         """Let the wardens end their runs and write down how; then end what is left."""
         for pid in self.wardens:
             os.kill(pid, signal.SIGUSR2)
-            # Somebody may have stopped it, and we do not end before it does.
+            # It may have been stopped, and we do not end before it does.
             os.kill(pid, signal.SIGCONT)
         end = time.monotonic() + _FAREWELL_S
         while self.wardens and (left := end - time.monotonic()) > 0:
@@ -218,15 +225,15 @@ def main() -> int:
     signals.refuse_all()
     DeathChain([arguments.supervisor_pidfd]).arm(signal.SIGCONT)
     reach("spawner:started")
-    # Before our own files in /proc become root's.
+    # Before our own files in /proc belong to root.
     oom_score.stand_last()
     rlimits.raise_own_descriptors()
     prctl.set_dumpable(False)
     process_title.prepare()
     for descriptor in (arguments.request_fd, arguments.supervisor_pidfd):
         os.set_inheritable(descriptor, False)
-    # Nothing collectable is ever made here, and a collection would touch, and so copy,
-    # every page that the runs share with us.
+    # No garbage that needs the collector is made here. A collection would write to, and so copy,
+    # every page that the runs share with this process.
     gc.disable()
     gc.freeze()
     with socket.socket(fileno=arguments.request_fd) as requests:

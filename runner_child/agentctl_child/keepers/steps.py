@@ -1,11 +1,11 @@
 """The steps of confinement, in the order in which they are taken.
 
-What is done, at which level, and why just there, as data: keepers go through this list,
+The list is data: what is done, at which level, and why in this place. The keepers walk through it,
 and ``python -m agentctl_child.keepers.steps LEVEL`` prints it as JSON.
 
-The uid of root's runs is changed after the mounts, and not before the namespaces: without a
-user namespace it is root's privilege that makes mounts, and with one no mount could show
-the workspace's owner as the run's uid.
+The uid of root's runs is changed after the mounts, not before the namespaces. Without a user
+namespace, mounting needs root's privilege. With a user namespace, no mount could show the
+workspace's owner as the run's uid.
 """
 
 import sys
@@ -18,15 +18,15 @@ from agentctl_child.keepers.refusal import CannotStartError, refused_step
 from agentctl_protocol.vocabulary import Sandbox
 
 Fact = Literal["pid namespace", "user namespace", "fallback", "own uid", "network none"]
-"""What decides beside the level whether a step is taken: what the run has, or is not to have."""
+"""A fact that decides, beside the level, if a step is taken: a property of the run."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One thing that is taken from an agent.
+    """A restriction of an agent.
 
-    ``stage``: ``fork`` is done by the clone that makes init, ``enclosure`` by init in its
-    new namespaces, ``surrender`` by init, or in the fallback by the agent's own process.
-    ``when``: all of these must hold.
+    ``stage``: ``fork`` is done by the clone that makes init. ``enclosure`` is done by init in its
+    new namespaces. ``surrender`` is done by init, or in the fallback by the agent's own process.
+    ``when``: all of these facts must hold.
     """
 
     name: str
@@ -196,7 +196,7 @@ STEPS: Final = (
 
 
 def steps_of(level: Sandbox, facts: frozenset[Fact]) -> Iterator[Step]:
-    """The steps that are taken at a level."""
+    """Yield the steps that are taken at a level."""
     for step in STEPS:
         if level in step.levels and facts.issuperset(step.when):
             yield step
@@ -208,7 +208,7 @@ def carry_out(
     facts: frozenset[Fact],
     acts: Mapping[str, Callable[[], None]],
 ) -> None:
-    """Take the steps of a stage.  Raises CannotStartError, which names the one that failed."""
+    """Take the steps of a stage. Raises CannotStartError, which names the step that failed."""
     for step in steps_of(level, facts):
         if step.stage == stage:
             try:

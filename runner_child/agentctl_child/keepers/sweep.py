@@ -1,14 +1,13 @@
-"""Killing a process tree that nothing holds together but its parent links.
+"""The killing of a process tree that only parent links hold together.
 
-Everything is stopped first, to a fixed point, and then killed: a process that has
-a signal pending cannot fork (fork(2) restarts), so nothing escapes between the
-two, and a bomb that is killed member by member would only refill its process limit.
-The root of the tree is a subreaper, so that whoever loses its parent comes to
-hang directly below it and cannot leave the tree.
+First every process is stopped, until a pass finds no new one; then all are killed. A process with
+a pending signal cannot fork (fork(2) restarts), so nothing escapes between the two phases. A fork
+bomb that is killed one by one would only refill its process limit. The root of the tree is a
+subreaper: a process that loses its parent becomes a child of the root and cannot leave the tree.
 
-Also a program, for a subreaper whose spawner and warden were both killed:
-``python -m agentctl_child.keepers.sweep ROOT_PID KEEP_PID...`` ends all descendants of
-ROOT_PID but those named (with theirs) and itself, and prints the survivors as JSON.
+This is also a program, for a subreaper whose spawner and warden were both killed: ``python -m
+agentctl_child.keepers.sweep ROOT_PID KEEP_PID...``. It ends all descendants of ROOT_PID except
+itself and the named processes (with their descendants). It prints the survivors as JSON.
 """
 
 import errno
@@ -24,16 +23,16 @@ import msgspec
 from agentctl_child.sandbox import pidfd
 from agentctl_protocol.spawning import ProcessIdentity
 
-#: How long the dead may take to be dead; a bomb of 256 took up to 0.9 s.
+#: How long killed processes may take to end; a bomb of 256 took up to 0.9 s.
 PATIENCE_S: Final = 10.0
-#: A tracer inside can take a SIGSTOP from its tracee; then it is killed unstopped.
+#: A tracer inside can suppress a SIGSTOP of its tracee; then the tracee is killed unstopped.
 _MOST_STOP_PASSES: Final = 50
 _MOST_COUNTED: Final = 1000
 _WAIT_S: Final = 0.02
 
 
 def children_of(pid: int) -> list[int]:
-    """The children of a process, by all its threads.  Empty if it is gone."""
+    """Return the children of all threads of a process. Empty if the process is gone."""
     children: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -45,7 +44,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def living(pids: Iterable[int]) -> int:
-    """How many of *pids* are alive; at the thousandth it stops counting."""
+    """Count the living processes among *pids*; counting stops at 1000."""
     found = 0
     for pid in pids:
         stat = pidfd.read_stat(pid)
@@ -56,10 +55,10 @@ def living(pids: Iterable[int]) -> int:
 
 
 def descendants(root: int, keep: Collection[int] = ()) -> Iterator[int]:
-    """Every descendant of ``root``, parents first, without ``keep`` and what is below them.
+    """Yield every descendant of ``root``, parents first, without ``keep`` and their descendants.
 
-    Of brothers, the latest first: who hops from parent to parent is at the end of the
-    list, behind the corpses of what it was before, and gone in a moment.
+    Among siblings, the latest comes first. A process that forks and exits again and again is at
+    the end of the kernel's list, behind its own dead predecessors, and would be gone in a moment.
     """
     seen = {root, *keep}
     level = [root]
@@ -75,7 +74,7 @@ def descendants(root: int, keep: Collection[int] = ()) -> Iterator[int]:
 
 
 class _Held:
-    """The processes found so far, each by a pidfd."""
+    """The processes found so far, each with its pidfd."""
 
     def __init__(self) -> None:
         self.by_identity: dict[ProcessIdentity, int] = {}
@@ -88,7 +87,7 @@ class _Held:
             os.close(descriptor)
 
     def find(self, root: int, keep: Collection[int], number: int) -> bool:
-        """Send ``number`` to every living descendant that is new; return whether there was one."""
+        """Send ``number`` to every new living descendant; return True if there was one."""
         tree = {root}
         found = False
         for pid in descendants(root, keep):
@@ -96,10 +95,11 @@ class _Held:
                 descriptor = os.pidfd_open(pid)
             except ProcessLookupError:
                 continue
-            except OSError:  # no more descriptors: kill what we have, and look again
+            except OSError:  # no more descriptors: kill those that were found, and look again
                 return False
-            # Read after the pidfd was opened: what has its parent in the tree now is either
-            # the process of the pidfd, or a later one, and then the pidfd signals nobody.
+            # Read after the pidfd was opened. If this pid now has its parent in the tree, it is
+            # either the process of the pidfd, or a later process, and then the pidfd signals
+            # nothing.
             stat = pidfd.read_stat(pid)
             if stat is None or not stat.alive or stat.parent not in tree:
                 os.close(descriptor)
@@ -115,7 +115,7 @@ class _Held:
         return found
 
     def kill(self) -> None:
-        """SIGKILL to all; wait a moment for those that take it, and forget the dead."""
+        """Send SIGKILL to all; wait a moment for their end, and drop the dead ones."""
         for descriptor in self.by_identity.values():
             pidfd.send(descriptor, signal.SIGKILL)
         end = time.monotonic() + _WAIT_S
@@ -164,7 +164,8 @@ def sweep(
                         break
                 held.kill()
         except OSError as error:
-            # No file can be opened, so nobody can be found: those that were take theirs with them.
+            # No file can be opened, so no process can be found. The processes that were killed so
+            # far free theirs when they end.
             if error.errno not in (errno.EMFILE, errno.ENFILE) or time.monotonic() >= end:
                 raise
             reap()
@@ -173,9 +174,9 @@ def sweep(
         reap()
         if is_empty is not None and is_empty():
             return ()
-        # A list of children is not read in one instant, and one that hops while it is may be
-        # missed.  But it leaves a corpse with every hop, or takes one away: where two looks
-        # see the same dead and nobody alive, there is nobody.
+        # A list of children is not read in one instant. A process that forks and exits during the
+        # read may be missed. But each such step leaves a dead process, or takes one away. If two
+        # looks see the same dead processes and no living one, the tree is empty.
         first, second = _look(root, keep()), _look(root, keep())
         if is_empty is None and first == second and not any(first.values()):
             return ()
@@ -183,17 +184,17 @@ def sweep(
             living = tuple(identity for identity, alive in second.items() if alive)
             return living or tuple(first.keys() ^ second.keys())
         if first == second:
-            # Dead already, or about to be; what is ours to reap comes as SIGCHLD.
+            # Dead already, or about to be. SIGCHLD tells of those that we must reap.
             signal.sigtimedwait([signal.SIGCHLD], _WAIT_S)
 
 
 def main(arguments: list[str]) -> int:
-    """Sweep; 0 if nobody is left, 1 if somebody is, 2 for a wrong command line."""
+    """Sweep; return 0 if no process is left, 1 if one is, 2 for a wrong command line."""
     if not arguments or not all(argument.isdecimal() for argument in arguments):
         sys.stderr.write("usage: python -m agentctl_child.keepers.sweep ROOT_PID KEEP_PID...\n")
         return 2
     root, *kept = map(int, arguments)
-    # Not by our parent's hand alone: we are below the root ourselves.
+    # We are below the root ourselves, so we must keep ourselves.
     keep = {*kept, os.getpid()}
     survivors = sweep(root, lambda: keep)
     sys.stdout.write(msgspec.json.encode(survivors).decode() + "\n")

@@ -1,7 +1,7 @@
-"""A tree held together by parent links alone: the fallback where no pid namespace is to be had.
+"""A tree that is held together only by parent links: the fallback without a pid namespace.
 
-The warden is a subreaper, so whoever loses its parent becomes a child of the
-warden's.  That there is no child left is therefore the proof that nobody is left.
+The warden is a subreaper, so a process that loses its parent becomes a child of the warden. If the
+warden has no child left, no process of the run is left.
 """
 
 import os
@@ -17,7 +17,7 @@ from agentctl_protocol.vocabulary import Containment
 
 
 class SweptTree:
-    """The run below the warden itself."""
+    """The processes of a run below the warden itself."""
 
     containment = Containment.SUBREAPER
     namespace = None
@@ -34,11 +34,11 @@ class SweptTree:
         return f"<SweptTree {self._reaper!r}>"
 
     def sources(self) -> tuple[int, ...]:
-        """The signalfd for SIGCHLD."""
+        """Return the signalfd for SIGCHLD."""
         return (self._children,)
 
     def advance(self) -> list[FromInit]:
-        """Reap, and tell of the agent's end."""
+        """Reap dead processes and report the agent's end."""
         said: list[FromInit] = []
         if not self._announced:
             self._announced = True
@@ -52,23 +52,23 @@ class SweptTree:
 
     @property
     def ended(self) -> bool:
-        """Whether the agent is dead: whatever it has left behind is to be killed."""
+        """True if the agent is dead: the processes that it left behind must be killed."""
         return self._reaper.end is not None
 
     def lighten(self) -> bool:
-        """The agent has a session of its own."""
+        """Make the agent's own session lighter."""
         return scheduling.lighten_session(self.root.pid, os.getpid())
 
     def terminate(self) -> None:
-        """A stopped process answers only after the SIGCONT."""
+        """Send SIGTERM, then SIGCONT: a stopped process acts only after the SIGCONT."""
         for number in (signal.SIGTERM, signal.SIGCONT):
             signal_all(os.getpid(), number)
 
     def shorten(self, after_s: float) -> None:
-        """There is no second timer here."""
+        """Do nothing: the fallback has no second timer."""
 
     def kill(self) -> None:
-        """As much as can be done at once; `collect` does the work."""
+        """Kill what can be killed at once; `collect` does the rest."""
         if self._cgroup is not None:
             kill_cgroup(self._cgroup)
 

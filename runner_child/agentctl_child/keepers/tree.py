@@ -1,4 +1,4 @@
-"""What a warden holds: the process tree of one run, by whichever mechanism."""
+"""The interface of a run's process tree, as a warden uses it for either mechanism."""
 
 from typing import Protocol
 
@@ -7,10 +7,10 @@ from agentctl_protocol.vocabulary import Containment
 
 
 class Remains:
-    """What was left when a tree had been killed.
+    """The state that is left after a tree was killed.
 
-    ``cpu_s`` and ``max_rss_bytes`` are of all that died in it.  ``blocked_by`` is a process
-    outside that holds up the end of init.
+    ``cpu_s`` and ``max_rss_bytes`` cover all processes that died in it. ``blocked_by`` is a
+    process outside that delays the end of init.
     """
 
     def __init__(
@@ -28,34 +28,34 @@ class Remains:
 
 
 class Tree(Protocol):
-    """A run's processes.  Nothing here blocks but `collect`."""
+    """The processes of a run. No method blocks except `collect`."""
 
     containment: Containment
-    #: The process with which the tree ends: init, or the agent where there is none.
+    #: The process with which the tree ends: init, or the agent if there is no init.
     root: ProcessIdentity
     root_pidfd: int
 
     def sources(self) -> tuple[int, ...]:
-        """Descriptors that become readable when `advance` has something to say."""
+        """Return descriptors that become readable when `advance` has something to report."""
 
     def advance(self) -> list[FromInit]:
-        """What has happened in the tree since the last call."""
+        """Return what has happened in the tree since the last call."""
 
     @property
     def ended(self) -> bool:
-        """Whether the run is over: all that is left in the tree is to be killed."""
+        """True if the run is over: all processes that are left in the tree are to be killed."""
 
     def lighten(self) -> bool:
-        """Make the session of the agent lighter (`scheduling`); False: to be tried again."""
+        """Make the agent's session lighter (`scheduling`); return False to be tried again."""
 
     def terminate(self) -> None:
-        """SIGTERM, then SIGCONT, to every process."""
+        """Send SIGTERM, then SIGCONT, to every process."""
 
     def shorten(self, after_s: float) -> None:
-        """Tell a second dead-man timer, where there is one."""
+        """Shorten the second dead-man timer, if there is one."""
 
     def kill(self) -> None:
-        """SIGKILL to every process; does not wait."""
+        """Send SIGKILL to every process; does not wait."""
 
     def collect(self) -> Remains:
-        """Wait until the tree is empty, killing what still appears in it."""
+        """Wait until the tree is empty; kill processes that still appear in it."""

@@ -1,10 +1,9 @@
 """The warden: one process per run, outside its sandbox, that can always end it.
 
-It makes the tree, tells the supervisor what becomes of it, and holds the
-dead-man timer.  It lives until the tree is empty, and the tree does not outlive
-it.  Whatever asks it to act, the supervisor's packets, a signal from a client
-while the supervisor is frozen, a keeper's death, the timer, is turned into one of
-three orders first.
+It makes the tree, reports to the supervisor what happens to it, and holds the dead-man timer. It
+lives until the tree is empty, and the tree does not outlive it. Four sources ask it to act: the
+supervisor's packets, a signal from a client while the supervisor is frozen, a keeper's death, and
+the timer. Each request is first turned into one of three orders.
 """
 
 import contextlib
@@ -49,7 +48,7 @@ from agentctl_protocol.spawning import (
 )
 
 _PACKET_BYTES: Final = 65_536
-#: The kernel lets ordinary users write once in 100 ms; others start runs, too.
+#: The kernel lets ordinary users write once in 100 ms; other processes start runs, too.
 _LIGHTEN_AGAIN_S: Final = 0.11
 _LIGHTEN_WITHIN_S: Final = 30.0
 
@@ -60,7 +59,7 @@ _decode_report = msgspec.msgpack.Decoder(Running | Refused).decode
 def run_warden(
     given: Descriptors, run: str, keepers: Keepers, chain: DeathChain, process_share: int
 ) -> NoReturn:
-    """Be the warden of a run.  Called right after the fork.  Never returns, never raises.
+    """Run as the warden of a run, right after the fork. Never returns, never raises.
 
     ``process_share``: as in `fork_run`.
     """
@@ -68,7 +67,7 @@ def run_warden(
     try:
         reach("warden:forked")
         chain.arm(signal.SIGCONT)
-        # An own session: a Ctrl-Z at the supervisor's terminal must not stop the timer.
+        # A session of its own: a Ctrl-Z at the supervisor's terminal must not stop the timer.
         os.setsid()
         scheduling.hasten()
         process_title.set_title("agentctl-warden", f"agentctl warden {run}")
@@ -87,7 +86,7 @@ def run_warden(
     except BaseException as error:  # noqa: BLE001 - it must not return into the spawner
         sys.stderr.write(f"agentctl warden {run}: {type(error).__name__}: {error}\n")
         sys.stderr.flush()
-        os._exit(1)  # and the chain, or the spawner's sweep, ends the run
+        os._exit(1)  # the chain, or the spawner's sweep, then ends the run
     _say(status, last)
     _close(status)
     os._exit(0)
@@ -109,10 +108,10 @@ def _say(status: socket.socket, packet: Status) -> None:
 
 
 def _leave(path: bytes, last: Exited) -> None:
-    """Write our last word for whoever looks at the run next: nobody hears it."""
+    """Write our last message to a file for the next reader of the run: no supervisor hears it."""
     if not path:
         return
-    # Whole or not at all; and a directory that was removed meanwhile is nobody's loss.
+    # Written whole or not at all. If the directory was removed meanwhile, nothing is lost.
     with contextlib.suppress(OSError):
         temporary = path + b".new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -122,9 +121,10 @@ def _leave(path: bytes, last: Exited) -> None:
 
 
 def _close(status: socket.socket) -> None:
-    """Read what was still asked for: closing over it would reset the connection.
+    """Read the requests that are still queued.
 
-    Then the supervisor's next read would fail before it gave our last word.
+    Closing with unread data would reset the connection. The supervisor's next read would then fail
+    before it returned our last message.
     """
     with contextlib.suppress(OSError):
         status.shutdown(socket.SHUT_RD)
@@ -169,7 +169,7 @@ class _Warden:
 
     def run(self) -> Exited | Refused:
         """Watch over the tree until it is over; return the last word."""
-        self._hear_tree()  # an agent that is there already waits until that is known
+        self._hear_tree()  # an agent that exists already waits until that is known
         while not self.killed:
             ready = self._wait()
             self._hear_tree()
@@ -204,8 +204,8 @@ class _Warden:
             case InitReady():
                 self._announce(packet.namespace or None)
             case Refused():
-                # One that comes after it is init's own failure: the agent had begun.  Not asked of
-                # the report pipe: init's end closes that, maybe before its word is read.
+                # A later one is init's own failure: the agent had begun. `running` decides, not
+                # the report pipe: init's end closes that pipe, maybe before its message is read.
                 if self.running is None:
                     self.refused = packet
             case AgentExited():
@@ -229,7 +229,7 @@ class _Warden:
             )
         except OSError as error:
             if error.errno == errno.ETOOMANYREFS:
-                # Nobody but us could end it: it must not begin.
+                # Only we could end the run, so it must not begin.
                 what = "the run's keepers cannot be handed over"
                 self.refused = refused_by_system(what, error).packet()
                 self.killed = True
@@ -279,7 +279,7 @@ class _Warden:
                 data = self.status.recv(_PACKET_BYTES)
             except ConnectionError:
                 data = b""
-            # The supervisor closed its end: it is gone, or wants no more of this run.
+            # The supervisor closed its end: it is gone, or it wants this run to end.
             self.orphaned = self.orphaned or not data
             yield _decode_order(data) if data else Kill()
 
@@ -315,7 +315,7 @@ class _Warden:
             max_rss_bytes=remains.max_rss_bytes,
             left=end.left,
             at_ns=time.time_ns(),
-            # Init's own timer fires when this process was stopped for as long.
+            # Init's own timer fires if this process was stopped until after the deadline.
             deadline=self.deadline or (unexplained and self.timer.has_fired),
             survivors=remains.survivors,
             blocked_by=remains.blocked_by,

@@ -1,9 +1,8 @@
-"""One file per kernel facility; everything privileged that a run needs, and nothing else.
+"""The kernel facilities that a run needs: one file per facility, and nothing else.
 
-Every call that the standard library does not have goes through `syscalls`, so
-that this directory is the whole of what has to be audited.  Each act that needs
-a privilege says why it is safe where it is done.
+Every call that the standard library lacks goes through `syscalls`, so that only this directory has
+to be audited. At each act that needs a privilege, the code says why it is safe.
 
-The modules know no runs, no sockets and no policy: who calls what in which
-order is decided by warden, init and agent_process.
+The modules know no runs, no sockets and no policy. Warden, init and agent_process decide which
+functions are called in which order.
 """

@@ -1,7 +1,7 @@
-"""Paths that lead where they say: openat2(2), Linux 5.6.
+"""The opening of paths without following symbolic links: openat2(2), Linux 5.6.
 
-No component of a path is followed if it is a symbolic link, so that nobody who can
-write to a directory on the way decides what we open.
+No component of a path is followed if it is a symbolic link. A process that can write to a
+directory on the way can therefore not choose what we open.
 """
 
 import errno
@@ -19,27 +19,30 @@ _TRIES: Final = 100
 
 
 def open_place(path: bytes) -> int:
-    """An O_PATH descriptor of an absolute path on which no symbolic link lies.
+    """Return an O_PATH descriptor of an absolute path that has no symbolic link on it.
 
-    Raises OSError; ELOOP: there is one.
+    Raises OSError; ELOOP means that there is a link.
     """
     return _open(_HERE, path, os.O_PATH, _NO_SYMLINKS | _NO_MAGIC_LINKS)
 
 
 def open_beneath(directory: int, path: bytes) -> int:
-    """The same of a relative path that does not leave a directory."""
+    """Return an O_PATH descriptor of a relative path that does not leave a directory.
+
+    As `open_place`, no symbolic link is followed.
+    """
     return _open(directory, path, os.O_PATH, _NO_SYMLINKS | _NO_MAGIC_LINKS | _BENEATH)
 
 
 def _open(directory: int, path: bytes, flags: int, resolve: int) -> int:
-    # struct open_how: flags, mode, resolve.  Not O_NOFOLLOW: with O_PATH, it would make a
-    # descriptor of a link at the end of the path, and no error.
+    # struct open_how: flags, mode, resolve. Not O_NOFOLLOW: with O_PATH it would open a link at
+    # the end of the path instead of failing.
     how = struct.pack("=3Q", flags | os.O_CLOEXEC, 0, resolve)
     for left in reversed(range(_TRIES)):
         try:
             return syscalls.syscall("openat2", syscalls.OPENAT2, directory, path, how, len(how))
         except OSError as error:
-            # Something on the way was renamed meanwhile, and the kernel is not sure.
+            # Something on the way was renamed meanwhile, so the kernel is not sure of the result.
             if error.errno != errno.EAGAIN or not left:
                 raise
     raise AssertionError("unreachable")

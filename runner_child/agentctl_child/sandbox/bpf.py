@@ -1,11 +1,12 @@
 """Programs for the kernel's seccomp: rules about system calls, assembled as classic BPF.
 
-A program sees a call's number, its architecture and the six arguments as numbers
-(struct seccomp_data of linux/seccomp.h), never what a pointer points to.  Numbers are
-looked up in a balanced tree, so that a call costs a handful of comparisons however many
-rules there are.  From Linux 5.11 on the kernel works out at installation which numbers are
-always allowed, and runs no filter at all for them; that needs programs that for such
-numbers load nothing but number and architecture, as these do.
+A program sees a call's number, its architecture and the six arguments as numbers (struct
+seccomp_data of linux/seccomp.h). It never sees what a pointer points to. Numbers are looked up in
+a balanced tree, so a call costs a few comparisons, however many rules there are.
+
+From Linux 5.11 on, the kernel works out at installation which numbers are always allowed, and runs
+no filter for them. For that, a program must load only number and architecture for such numbers, as
+these programs do.
 """
 
 import os
@@ -18,7 +19,7 @@ from agentctl_child.sandbox import syscall_numbers
 _MACHINE: Final = os.uname().machine
 _AUDIT_ARCH: Final = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 _X32_BIT: Final = 0x4000_0000
-#: What a tracer sets to have no call at all; the kernel executes nothing then.
+#: The number that a tracer sets to have no call; the kernel then executes nothing.
 _NO_CALL: Final = 0xFFFF_FFFF
 
 _LOAD: Final = 0x20
@@ -43,10 +44,10 @@ _WORD: Final = 0xFFFF_FFFF
 
 
 class Condition(NamedTuple):
-    """Whether the low 32 bits of ``argument`` (0 to 5), under ``mask``, are one of ``values``.
+    """Holds if the low 32 bits of ``argument`` (0 to 5), under ``mask``, are one of ``values``.
 
-    ``negated``: whether they are none of them.  Only for arguments of which the kernel, too,
-    ignores the upper half (int and unsigned int, both architectures being little-endian).
+    ``negated``: holds if they are none of them. Use it only for arguments whose upper half the
+    kernel ignores, too (int and unsigned int; both architectures are little-endian).
     """
 
     argument: int
@@ -58,8 +59,8 @@ class Condition(NamedTuple):
 class Rule(NamedTuple):
     """A system call that fails with ``answer``, an errno, instead of being executed.
 
-    ``only_if``: where all of these hold.  ``when`` says the same to people.  Of several
-    rules for a call the first that matches answers.
+    ``only_if``: all of these conditions must hold. ``when`` says the same for people. If a call
+    has several rules, the first one that matches answers.
     """
 
     call: str
@@ -74,15 +75,15 @@ _ALLOWED: Final[_Instruction] = (_RETURN, 0, 0, _ALLOW)
 
 
 def is_supported() -> bool:
-    """Whether there is a table for this machine."""
+    """Return True if there is a table for this machine."""
     return _MACHINE in _AUDIT_ARCH
 
 
 def assemble(rules: Iterable[Rule], machine: str = _MACHINE) -> bytes:
-    """The program that answers by ``rules`` and allows all else.
+    """Return the program that answers by ``rules`` and allows everything else.
 
-    Another architecture's call kills the process, because its numbers mean other calls; those
-    of x32 do not exist (ENOSYS).  Rules for calls that ``machine`` does not have are left out.
+    A call of another architecture kills the process, because its numbers mean other calls. Calls
+    of x32 do not exist (ENOSYS). Rules for calls that ``machine`` does not have are left out.
     Raises ValueError if the program would be too long for the kernel.
     """
     by_number: dict[int, list[Rule]] = {}
@@ -110,7 +111,7 @@ def assemble(rules: Iterable[Rule], machine: str = _MACHINE) -> bytes:
 
 
 def _tree(numbers: Sequence[tuple[int, Sequence[Rule]]]) -> list[_Instruction]:
-    """Find the number that is in the accumulator; every way through ends in a return."""
+    """Find the number that is in the accumulator; every path ends in a return."""
     if not numbers:
         return [_ALLOWED]
     if len(numbers) == 1:
@@ -142,7 +143,7 @@ def _unless(jump: int, value: int, over: int) -> list[_Instruction]:
 
 
 def _rule(rule: Rule) -> list[_Instruction]:
-    """Answer if all conditions hold, else fall through behind the rule."""
+    """Answer if all conditions hold, else continue behind the rule."""
     code: list[_Instruction] = [(_RETURN, 0, 0, _ERRNO | rule.answer)]
     for condition in reversed(rule.only_if):
         code = _condition(condition, code)
@@ -150,12 +151,12 @@ def _rule(rule: Rule) -> list[_Instruction]:
 
 
 def _condition(condition: Condition, then: list[_Instruction]) -> list[_Instruction]:
-    """Go on with ``then``, the rest of the rule, if ``condition`` holds; else skip it."""
+    """Continue with ``then``, the rest of the rule, if ``condition`` holds; else skip it."""
     load: list[_Instruction] = [(_LOAD, 0, 0, _OFFSET_OF_ARGUMENTS + 8 * condition.argument)]
     if condition.mask != _WORD:
         load.append((_AND, 0, 0, condition.mask))
     values = [value & _WORD for value in condition.values]
-    # Either a match skips the rest of the rule, or it skips the unconditional jump that does.
+    # A match skips the rest of the rule, or it skips the unconditional jump that does so.
     skip: list[_Instruction] = [] if condition.negated else [(_JUMP, 0, 0, len(then))]
     beyond = len(then) if condition.negated else len(skip)
     comparisons = [

@@ -1,4 +1,4 @@
-"""What the agent may keep of root's powers: capabilities(7)."""
+"""The capabilities of root that the agent may keep: capabilities(7)."""
 
 import ctypes
 import errno
@@ -11,8 +11,9 @@ from agentctl_child.sandbox import syscalls
 DAC_OVERRIDE: Final = 1
 DAC_READ_SEARCH: Final = 2
 
-#: What docker leaves to root in a container, less MKNOD.  In particular no SYS_ADMIN (it
-#: could unmount /proc), SYS_PTRACE (it could steal init's descriptors), SYS_MODULE, SYS_RAWIO.
+#: The set that docker leaves to root in a container, without MKNOD. In particular it has no
+#: SYS_ADMIN (which could unmount /proc), SYS_PTRACE (which could steal init's descriptors),
+#: SYS_MODULE or SYS_RAWIO.
 ROOT_IN_A_RUN: Final = frozenset(
     {
         0,  # CHOWN
@@ -42,17 +43,17 @@ _HIGHEST: Final = 63
 
 
 def keep_over_setuid() -> None:
-    """Let the permitted set survive the next change from uid 0 to another."""
+    """Let the permitted set survive the next change from uid 0 to another uid."""
     syscalls.prctl("PR_SET_KEEPCAPS", _PR_SET_KEEPCAPS, 1)
 
 
 def may_limit() -> bool:
-    """Whether we can take capabilities out of our bounding set."""
+    """Return True if we can remove capabilities from our bounding set."""
     return bool(_effective() >> _SETPCAP & 1)
 
 
 def limit_bounding(keep: Iterable[int]) -> None:
-    """Take all but ``keep`` out of the bounding set, for us and all that we exec."""
+    """Remove all but ``keep`` from the bounding set, for this process and all that it executes."""
     kept = frozenset(keep)
     for capability in range(_HIGHEST + 1):
         if capability in kept:
@@ -60,15 +61,16 @@ def limit_bounding(keep: Iterable[int]) -> None:
         try:
             syscalls.prctl("PR_CAPBSET_DROP", _PR_CAPBSET_DROP, capability)
         except OSError as error:
-            if error.errno == errno.EINVAL:  # past the last one that this kernel knows
+            if error.errno == errno.EINVAL:  # past the last capability that this kernel knows
                 return
             raise
 
 
 def hold(keep: Iterable[int], *, ambient: bool = False) -> None:
-    """Hold of ``keep`` what we have, and no other; ``ambient`` ones survive an exec without uid 0.
+    """Hold those capabilities of ``keep`` that we have, and no other.
 
-    What a container has not given to its root cannot be kept, and asking for it is EPERM.
+    ``ambient``: they survive an exec without uid 0. Capabilities that a container has not given to
+    its root cannot be kept, and asking for them is EPERM.
     """
     permitted = _permitted()
     keep = [capability for capability in keep if permitted >> capability & 1]
@@ -95,7 +97,7 @@ def _permitted() -> int:
 
 
 def _get() -> tuple[int, ...]:
-    """The words of two struct __user_cap_data_struct: effective, permitted, inheritable."""
+    """Return the words of two struct __user_cap_data_struct: effective, permitted, inheritable."""
     data = ctypes.create_string_buffer(24)
     syscalls.syscall("capget", syscalls.CAPGET, _header(), data)
     return struct.unpack("=6I", data.raw)

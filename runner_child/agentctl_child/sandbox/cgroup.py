@@ -1,10 +1,10 @@
-"""The run's cgroup v2 directory, where it has one."""
+"""The cgroup v2 directory of a run, if it has one."""
 
 import os
 
 
 def kill_cgroup(directory: int) -> bool:
-    """SIGKILL to every member, atomically against forks; False before kernel 5.14."""
+    """Send SIGKILL to every member, atomically against forks; return False before kernel 5.14."""
     try:
         switch = os.open("cgroup.kill", os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
     except OSError:

@@ -1,8 +1,8 @@
-"""Fork into new namespaces, with a pidfd, straight into a cgroup.
+"""A fork into new namespaces, with a pidfd, directly into a cgroup.
 
-clone3 and not unshare + fork: the caller itself stays outside the namespaces.
-After unshare(NEWUSER) in the warden, inner uid 0 could open the warden's
-/proc/<pid>/mem; with clone the agent never sees it.
+It uses clone3 and not unshare + fork, so that the caller itself stays outside the namespaces.
+After unshare(NEWUSER) in the warden, inner uid 0 could open the warden's /proc/<pid>/mem. With
+clone the agent never sees it.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ _CHILD_SETTID: Final = 0x0100_0000
 _INTO_CGROUP: Final = 0x2_0000_0000
 _PR_GET_TID_ADDRESS: Final = 40
 
-# PyDLL keeps the interpreter lock over the call: between clone and the child's
+# PyDLL keeps the interpreter lock during the call: between clone and the child's
 # PyOS_AfterFork_Child no other Python code may run.
 _syscall = ctypes.PyDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
@@ -40,10 +40,10 @@ for _hook in (_before_fork, _after_fork_in_parent, _after_fork_in_child):
 
 
 def _thread_id_address() -> int:
-    """Where glibc keeps our thread's id: what its own fork hands to the kernel.
+    """Return the address at which glibc keeps our thread id.
 
-    Without it the child's cached id is the parent's, and abort() and mutexes misbehave.
-    Zero where the kernel lacks CONFIG_CHECKPOINT_RESTORE.
+    glibc's own fork gives it to the kernel. Without it the child's cached id is the parent's, and
+    abort() and mutexes misbehave. Returns zero if the kernel lacks CONFIG_CHECKPOINT_RESTORE.
     """
     address = ctypes.c_void_p()
     try:
@@ -60,14 +60,14 @@ _CHILD_TID: Final = (_CHILD_SETTID | _CHILD_CLEARTID) if _TID_ADDRESS else 0
 def fork(namespaces: int = 0, cgroup: int | None = None) -> tuple[int, int]:
     """Fork; the parent gets the child's pid and a pidfd, the child gets (0, -1).
 
-    ``namespaces``: of the NEW_* above.  ``cgroup``: descriptor of the cgroup v2
-    directory that the child starts in.  Raises OSError; then there is no child.
+    ``namespaces``: flags of the NEW_* above. ``cgroup``: descriptor of the cgroup v2 directory
+    that the child starts in. Raises OSError; then there is no child.
     """
     try:
         return syscalls.uninterrupted("clone3", lambda: _clone3(namespaces, cgroup))
     except OSError as error:
-        # A container's seccomp profile answers ENOSYS (docker) or EPERM to clone3,
-        # whose flags it cannot see; clone itself may be allowed.
+        # A container's seccomp profile answers ENOSYS (docker) or EPERM to clone3, because it
+        # cannot see the flags. clone itself may be allowed.
         if error.errno not in (errno.ENOSYS, errno.EPERM):
             raise
     pid, pidfd = syscalls.uninterrupted("clone", lambda: _clone(namespaces))
@@ -111,7 +111,7 @@ def _clone(namespaces: int) -> tuple[int, int]:
     flags = ctypes.c_ulong(namespaces | _PIDFD | _CHILD_TID | signal.SIGCHLD)
     parent_tid, no_tls = ctypes.byref(pidfd), ctypes.c_long(0)
     child_tid = ctypes.c_long(_TID_ADDRESS)
-    # The last two arguments change places between the architectures: clone(2).
+    # The order of the last two arguments depends on the architecture: clone(2).
     last = (no_tls, child_tid) if os.uname().machine == "aarch64" else (child_tid, no_tls)
     return _forked(pidfd, syscalls.CLONE, flags, ctypes.c_long(0), parent_tid, *last)
 

@@ -1,7 +1,7 @@
-"""What a core dump of a run holds: nothing of its memory, core(5).
+"""The content of a run's core dump: nothing of its memory, core(5).
 
-RLIMIT_CORE keeps a dump from being written to a file or a pipe.  It is not asked where
-core_pattern names a socket (Linux 6.16; tried on 6.18 with limits of 0 and 1).
+RLIMIT_CORE prevents a dump to a file or a pipe. The kernel ignores it if core_pattern names a
+socket (Linux 6.16; tried on 6.18 with limits of 0 and 1).
 """
 
 import os
@@ -13,9 +13,10 @@ _FILTER: Final = "/proc/self/coredump_filter"
 
 
 def leave_memory_out() -> None:
-    """Have no kind of memory dumped, for us and all that we will start.
+    """Let no kind of memory be dumped, for this process and all that it will start.
 
-    Inherited over fork and exec, so that it can only be changed by who may write to /proc.
+    The setting is inherited over fork and exec. Only a process that may write to /proc can change
+    it.
     """
     try:
         descriptor = syscalls.call("open", os.open, _FILTER, os.O_WRONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Exactly the descriptors that were agreed upon, and no other."""
+"""The control of a process's descriptors: exactly those that were agreed upon, and no other."""
 
 import contextlib
 import fcntl
@@ -21,7 +21,7 @@ def close_all_but(keep: Iterable[int]) -> None:
                 syscalls.syscall("close_range", syscalls.CLOSE_RANGE, first, descriptor - 1, 0)
             first = descriptor + 1
         syscalls.syscall("close_range", syscalls.CLOSE_RANGE, first, _LAST, 0)
-    except OSError:  # some containers' seccomp profiles do not know it
+    except OSError:  # some containers' seccomp profiles do not know the call
         for name in os.listdir("/proc/self/fd"):
             if int(name) not in kept:
                 with contextlib.suppress(OSError):
@@ -30,7 +30,7 @@ def close_all_but(keep: Iterable[int]) -> None:
 
 @contextlib.contextmanager
 def closing(descriptor: int) -> Iterator[int]:
-    """A descriptor, until the end of a block."""
+    """Yield *descriptor* and close it at the end of the block."""
     try:
         yield descriptor
     finally:
@@ -38,8 +38,8 @@ def closing(descriptor: int) -> Iterator[int]:
 
 
 def place(wanted: dict[int, int]) -> None:
-    """Make each descriptor available, inheritable, under its new number ``wanted[new] = old``."""
-    # Copies above the targets first, or one target may overwrite another's source.
+    """Make each descriptor available, inheritable, under its new number: ``wanted[new] = old``."""
+    # First copy above the targets, or one target may overwrite another's source.
     floor = max(wanted) + 1
     copies = {new: _copy_above(old, floor) for new, old in wanted.items()}
     for new, copy in copies.items():

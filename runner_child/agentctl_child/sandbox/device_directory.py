@@ -1,4 +1,4 @@
-"""The minimal /dev of a run: what programs cannot do without, and no hardware."""
+"""The minimal /dev of a run: the devices that programs need, and no hardware."""
 
 import os
 import stat
@@ -8,14 +8,14 @@ from typing import Final
 from agentctl_child.sandbox import beneath, mount_api, syscalls
 from agentctl_child.sandbox.descriptors import closing
 
-#: Name, and the device number that it must have: null(4), random(4), tty(4).
+#: The name, and the device number that it must have: null(4), random(4), tty(4).
 NODES: Final = (
     (b"null", os.makedev(1, 3)),
     (b"zero", os.makedev(1, 5)),
     (b"full", os.makedev(1, 7)),
     (b"random", os.makedev(1, 8)),
     (b"urandom", os.makedev(1, 9)),
-    # Every process's own terminal; the agent begins without one.
+    # Each process's own terminal; the agent starts without one.
     (b"tty", os.makedev(5, 0)),
 )
 _LINKS: Final = (
@@ -29,9 +29,9 @@ _DIRECTORY: Final = 0o755
 
 
 def open_nodes() -> list[tuple[bytes, int]]:
-    """The host's nodes, open, by name.  Raises OSError.
+    """Return the host's nodes, opened, with their names. Raises OSError.
 
-    A bind and not mknod(2): an ordinary user may not make devices, not even these.
+    They are bound and not made by mknod(2): an ordinary user may not make devices, not even these.
     """
     nodes = []
     for name, number in NODES:
@@ -44,9 +44,9 @@ def open_nodes() -> list[tuple[bytes, int]]:
 
 
 def fill(root: int, nodes: list[tuple[bytes, int]], mount: Callable[[int, bytes], None]) -> None:
-    """Make ``dev`` in a directory, but for its shm.
+    """Make ``dev`` in a directory, except its shm.
 
-    ``mount``: attaches something detached to a path in that directory.
+    ``mount`` attaches a detached mount to a path in that directory.
     """
     syscalls.call("mkdir", os.mkdir, b"dev", _DIRECTORY, dir_fd=root)
     for name, node in nodes:
@@ -54,7 +54,7 @@ def fill(root: int, nodes: list[tuple[bytes, int]], mount: Callable[[int, bytes]
         flags = os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         os.close(syscalls.call("open", os.open, path, flags, 0o444, dir_fd=root))
         with closing(mount_api.clone_tree(node)) as tree:
-            # Safe without nodev: we have seen that it is one of the harmless six.
+            # Safe without nodev: it was checked to be one of the harmless six.
             mount_api.restrict_tree(tree, mount_api.NO_SUID | mount_api.NO_EXEC)
             mount(tree, path)
     for name, target in _LINKS:

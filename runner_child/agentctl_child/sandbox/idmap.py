@@ -1,7 +1,7 @@
 """Id maps for mounts: one owner's files appear as another's (mount_setattr(2), Linux 5.12).
 
-A mount takes its map from a user namespace.  The namespace is made by a process that
-does nothing else and is dead before anybody uses it: nobody ever lives in there.
+A mount takes its map from a user namespace. The namespace is made by a process that does nothing
+else and is dead before the map is used. No other process ever runs in it.
 """
 
 import contextlib
@@ -19,16 +19,16 @@ _END: Final = 0xFFFF_FFFF
 _WHOLE: Final = ((0, _END),)
 
 Line = tuple[int, int, int]
-"""A line of a map: first id on disk, first id as shown, how many."""
+"""A line of a map: the first id on disk, the first id as shown, and the count."""
 
 
 def exchange(owner: int, shown: int, ids: Iterable[tuple[int, int]] = _WHOLE) -> tuple[Line, ...]:
-    """The map that exchanges two ids and leaves all others what they are; one to one.
+    """Return the map that exchanges two ids and leaves all others unchanged; it is one to one.
 
-    ``ids``: the ranges (first, end) of ids that there are in our own user namespace.
-    What belongs to ``owner`` on disk is shown as ``shown``'s, and what ``shown`` makes is
-    stored as ``owner``'s.  The other half makes it one to one: should anything on disk
-    belong to ``shown``, it appears as ``owner``'s, whom nobody in the run is.
+    ``ids``: the ranges (first, end) of ids that exist in our own user namespace. Files of
+    ``owner`` on disk are shown as files of ``shown``; files that ``shown`` makes are stored as
+    files of ``owner``. The other half of the exchange makes the map one to one. If a file on disk
+    belongs to ``shown``, it appears as a file of ``owner``, and no process of the run has that id.
     """
     if owner == shown:
         return tuple((first, first, end - first) for first, end in ids)
@@ -49,9 +49,9 @@ def exchange(owner: int, shown: int, ids: Iterable[tuple[int, int]] = _WHOLE) ->
 
 @functools.cache
 def present(name: str) -> tuple[tuple[int, int], ...]:
-    """The ranges of ids of our own user namespace; ``name`` is ``uid_map`` or ``gid_map``.
+    """Return the ranges of ids of our own user namespace, which never change.
 
-    They never change.
+    ``name`` is ``uid_map`` or ``gid_map``.
     """
     with open(f"/proc/self/{name}", "rb") as file:
         lines = [line.split() for line in file]
@@ -59,18 +59,17 @@ def present(name: str) -> tuple[tuple[int, int], ...]:
 
 
 class Namespace:
-    """A user namespace to take a map from, and a process that is nothing but its member.
+    """A user namespace to take a map from, and a process that is only its member.
 
-    Needs CAP_SETUID and CAP_SETGID, and so is for root only.  It gives nobody anything: the map
-    of a namespace without processes is a table.  The process is killed before anybody uses
-    the map; leaving the context waits for its end.  Raises OSError.
+    It needs CAP_SETUID and CAP_SETGID, and is therefore for root only. It gives no rights to any
+    process: the map of a namespace without processes is only a table. The process is killed before
+    the map is used; leaving the context waits for its end. Raises OSError.
     """
 
     def __init__(self) -> None:
         self._pid, self._pidfd = clone.fork(clone.NEW_USER)
         if self._pid == 0:
-            # All signals are blocked, so nothing but a SIGKILL, or the end of the pid
-            # namespace, ends this.
+            # All signals are blocked, so only a SIGKILL or the end of the pid namespace ends this.
             while True:
                 signal.pause()
 
@@ -83,13 +82,13 @@ class Namespace:
         os.waitpid(self._pid, 0)
 
     def mapped(self, proc: int, uids: Sequence[Line], gids: Sequence[Line]) -> int:
-        """A descriptor of the namespace with these maps; once.
+        """Return a descriptor of the namespace with these maps; may be called once.
 
         ``proc``: descriptor of a writable /proc of our own pid namespace.
         """
         for name, lines in (("uid_map", uids), ("gid_map", gids)):
             text = "".join(f"{disk} {shown} {count}\n" for disk, shown, count in lines)
-            # One write(2): the kernel takes each of these files exactly once.
+            # A single write(2): the kernel accepts each of these files exactly once.
             path = f"{self._pid}/{name}"
             flags = os.O_WRONLY | os.O_CLOEXEC
             with closing(syscalls.call("open", os.open, path, flags, dir_fd=proc)) as descriptor:

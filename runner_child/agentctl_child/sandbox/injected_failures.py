@@ -1,14 +1,14 @@
-"""System calls that fail because a test wants them to.
+"""System calls that fail because a test requests it.
 
-``AGENTCTL_FAILPOINTS="syscall:mount_setattr:2:EPERM"``: the second ``mount_setattr`` of a
-process fails with EPERM, as if the kernel had refused it.  Counted from `arm` on, and only
-in processes that have called it, so that nothing but the set-up of a run is struck;
-``syscall:init/mount_setattr:2:EPERM`` strikes in that process alone.  The names are those
-that `syscalls` is given.  Without the variable, no cost.
+``AGENTCTL_FAILPOINTS="syscall:mount_setattr:2:EPERM"`` makes the second ``mount_setattr`` of a
+process fail with EPERM, as if the kernel had refused it. Calls are counted from `arm` on, and only
+in processes that have called it, so that only the set-up of a run is affected.
+``syscall:init/mount_setattr:2:EPERM`` affects only the process of that name. The names are those
+that `syscalls` is given. Without the variable there is no cost.
 
-``AGENTCTL_FAILPOINTS_FILE`` names a file with such words, which is read by each `arm`: so the
-runs of one supervisor can be struck one after the other.  ``trace`` in it has each call told
-on standard error, as ``syscall init/mount_setattr``.
+``AGENTCTL_FAILPOINTS_FILE`` names a file with such words, which each `arm` reads. So each run of
+one supervisor can get other failures. The word ``trace`` in the file reports each call on standard
+error, as ``syscall init/mount_setattr``.
 """
 
 import errno
@@ -40,7 +40,7 @@ _armed = _traced = False
 
 
 def arm(process: str) -> None:
-    """From now on, count the calls of this *process* and let the chosen ones fail."""
+    """Count the calls of this *process* from now on, and let the selected ones fail."""
     global _armed, _failures, _process, _traced
     if _FILE:
         with open(_FILE, encoding="ascii") as file:
@@ -53,7 +53,7 @@ def arm(process: str) -> None:
 
 
 def strike(name: str) -> None:
-    """Raise OSError if this call of *name* is to fail."""
+    """Raise OSError if this call of *name* is selected to fail."""
     if not _armed:
         return
     own = f"{_process}/{name}"

@@ -1,9 +1,8 @@
-"""The filter that keeps an agent's hands off its keepers where they share a pid namespace.
+"""The filter that protects the keepers from an agent that shares a pid namespace with them.
 
-It forbids every call that can signal, trace, read or starve a process named by
-number; all else is allowed.  Where the kernel has Landlock's signal scope, that
-is the first wall and this the second: by number, the threads of a supervisor
-cannot all be known.
+It forbids every call that can signal, trace, read or starve a process named by number. Everything
+else is allowed. If the kernel has Landlock's signal scope, that is the first barrier and this
+filter is the second: not all threads of a supervisor can be known by number.
 """
 
 import errno
@@ -13,7 +12,7 @@ from typing import Final
 from agentctl_child.sandbox import bpf
 from agentctl_child.sandbox.bpf import Condition, Rule
 
-#: Nothing that an agent needs, on whichever process.
+#: Calls that no agent needs, on whichever process.
 _NEVER: Final = {
     "ptrace": "could take over a keeper",
     "process_vm_readv": "could read a keeper's memory",
@@ -27,7 +26,7 @@ _NEVER: Final = {
     "pidfd_getfd": "could take a keeper's descriptors",
     "tkill": "takes a thread's number, and a supervisor has threads that nobody told us of",
 }
-#: The argument that names a process which must not be a keeper.
+#: The argument that names a process; that process must not be a keeper.
 _NOT_A_KEEPER: Final = (
     ("pidfd_open", 0),
     ("perf_event_open", 1),
@@ -38,7 +37,7 @@ _NOT_A_KEEPER: Final = (
     ("sched_setaffinity", 0),
     ("sched_setattr", 0),
 )
-#: The same, where a negative number names a group and -1 everybody.
+#: The same for calls in which a negative number names a group, and -1 all processes.
 _NOT_A_KEEPERS_GROUP: Final = (
     ("kill", 0),
     ("tgkill", 0),
@@ -62,12 +61,15 @@ _BY_VALUE: Final = (
 
 
 def keeper_filter(keepers: Iterable[int], groups: Iterable[int] = ()) -> bytes:
-    """The program that protects processes ``keepers``, and process ``groups`` beside theirs."""
+    """Return the program that protects the processes *keepers* and the process groups *groups*.
+
+    The groups of the keepers themselves are always protected.
+    """
     return bpf.assemble(rules(keepers, groups))
 
 
 def rules(keepers: Iterable[int], groups: Iterable[int] = ()) -> tuple[Rule, ...]:
-    """The rules of that program.
+    """Return the rules of that program.
 
     Processes and commands are 32-bit: the kernel ignores an argument's upper half.
     """
@@ -83,7 +85,7 @@ def rules(keepers: Iterable[int], groups: Iterable[int] = ()) -> tuple[Rule, ...
         for call, argument in _NOT_A_KEEPERS_GROUP
     ]
     by_value = [_refuse(*row) for row in _BY_VALUE]
-    # On itself (pid 0) only: RLIMIT_CPU on a keeper would kill it.
+    # Only on itself (pid 0): RLIMIT_CPU on a keeper would kill it.
     limits = Rule(
         "prlimit64",
         errno.EPERM,

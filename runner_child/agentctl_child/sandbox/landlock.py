@@ -1,13 +1,13 @@
-"""Landlock: a wall around files and processes that needs no privilege, landlock(7).
+"""Landlock: a barrier around files and processes that needs no privilege, landlock(7).
 
-Two domains are made of it.  `restrict` is the one of strict and standard: every right
-that the kernel's version knows is handled, so all is forbidden but what the rules give.
-`shut_in` is the seal of an agent that shares a pid namespace with its keepers.
+Two kinds of domain are made. `restrict` makes the domain of strict and standard: it handles every
+right that the kernel's version knows, so everything is forbidden except what the rules allow.
+`shut_in` makes the seal of an agent that shares a pid namespace with its keepers.
 
 A domain of any kind (ABI 1, kernel 5.13) forbids ptrace-like access, such as writing
-``/proc/<pid>/mem``, to processes outside it.  From ABI 6 on (kernel 6.12) nothing in it can
-signal anything outside.  Metadata is left alone: chmod, utime, stat and the like need
-another wall, and so do sockets other than TCP's.
+``/proc/<pid>/mem``, to processes outside it. From ABI 6 on (kernel 6.12) a process in it cannot
+signal a process outside. Metadata is not restricted: chmod, utime, stat and the like need another
+barrier, and so do sockets other than TCP's.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ class NotEnforcedError(OSError):
 
 @functools.cache
 def abi() -> int:
-    """The Landlock version of this kernel; 0 if it has none or it is switched off."""
+    """Return the Landlock version of this kernel; 0 if it has none or it is switched off."""
     try:
         return syscalls.syscall("landlock", syscalls.LANDLOCK_CREATE_RULESET, None, 0, _ASK_VERSION)
     except OSError:
@@ -43,15 +43,15 @@ def abi() -> int:
 
 
 def has_scopes() -> bool:
-    """Whether both kinds of domain forbid signals to the outside here.
+    """Return True if both kinds of domain forbid signals to the outside on this kernel.
 
-    From the same version on `restrict` forbids abstract sockets of the outside.
+    From the same version on, `restrict` also forbids abstract sockets of the outside.
     """
     return abi() >= SCOPES_SINCE
 
 
 def covers(right: str) -> bool:
-    """Whether `restrict` covers a right of `landlock_rights` here, such as ``truncate``."""
+    """Return True if `restrict` covers a right of `landlock_rights` here, such as ``truncate``."""
     return abi() >= RIGHTS[right].since
 
 
@@ -64,20 +64,21 @@ def restrict(
     devices: Iterable[bytes] = (),
     optional: Collection[bytes] = (),
 ) -> tuple[str, ...]:
-    """Let this thread and its future children reach these paths, and what is beneath them, only.
+    """Let this thread and its future children reach only these paths and what is beneath them.
 
-    ``readable``: read, list, execute.  None leaves reading, and truncation, to the mounts of
-    a private root that holds nothing else: checking them costs every open(2) a walk up to
-    the root, a quarter of a microsecond.  ``writable``: also all kinds of writing, but no new
-    device nodes and FIFOs.  ``own``: FIFOs, too.  ``devices``: read, write, ioctl; device nodes,
-    or a directory of them.
-    Paths are absolute, and no symbolic link lies on them; those in ``optional`` may be missing.
-    ``network``: NONE forbids TCP; where an empty network namespace is the wall, say HOST.
+    ``readable``: read, list, execute. None leaves reading, and truncation, to the mounts of a
+    private root that holds nothing else. Checking them costs every open(2) a walk up to the root,
+    a quarter of a microsecond. ``writable``: also all kinds of writing, but no new device nodes
+    and FIFOs. ``own``: FIFOs, too. ``devices``: read, write, ioctl; device nodes, or a directory
+    of them.
 
-    Returns words for a report: the version, what else it restricts, and, one by one, what
-    later versions do and this one does not, such as ``landlock without truncate``.
-    Needs no_new_privs; mounts are refused ever after.  Raises OSError: there is no Landlock,
-    or a path is missing, or is a link.
+    Paths are absolute and have no symbolic link on them. Those in ``optional`` may be missing.
+    ``network``: NONE forbids TCP. If an empty network namespace is the barrier, pass HOST.
+
+    Returns words for a report: the version, what else it restricts, and, one by one, what later
+    versions restrict and this one does not, such as ``landlock without truncate``. Needs
+    no_new_privs. Afterwards mounts are always refused. Raises OSError if there is no Landlock, or
+    if a path is missing or is a link.
     """
     version = abi()
     if not version:
@@ -92,7 +93,7 @@ def restrict(
             (writable, given.writable),
             (own, given.own),
             (devices, given.devices),
-            # One that is given by its own path is there to be used.
+            # A socket that is given by its own path is meant to be used.
             (filter(_is_socket, writable) if given.sockets else (), given.sockets),
         ):
             for path in paths:
@@ -108,12 +109,12 @@ def restrict(
 
 
 def prove(*, closed: bytes | None = None, outsider: int | None = None) -> None:
-    """Try what `restrict` must have forbidden, as a domain cannot be read back.
+    """Try what `restrict` must have forbidden, because a domain cannot be read back.
 
-    ``closed``: an existing file or directory that no rule covers, for reading; what its
-    permissions forbid anyway proves nothing.  ``outsider``: a process of our uid outside the
-    domain; it is sent signal 0, where this version has the scope.
-    Raises NotEnforcedError if it worked; OSError, if it failed for another reason.
+    ``closed``: an existing file or directory that no rule covers, for reading. If its permissions
+    forbid reading anyway, that proves nothing. ``outsider``: a process of our uid outside the
+    domain; it is sent signal 0, if this version has the scope. Raises NotEnforcedError if the
+    attempt worked, and OSError if it failed for another reason.
     """
     if closed is not None:
         try:
@@ -131,22 +132,22 @@ def prove(*, closed: bytes | None = None, outsider: int | None = None) -> None:
 
 
 def shut_in() -> None:
-    """Keep this process and its future children from their keepers.  Needs no_new_privs.
+    """Keep this process and its future children from their keepers. Needs no_new_privs.
 
-    Forbids signals to the outside (ABI 6), and writing anywhere under /sys, where control
-    groups are: whoever owns their files, as a user does those that systemd delegates, could
-    freeze its keepers.  Other files, and the network, are left alone.  Raises OSError.
+    Forbids signals to the outside (ABI 6), and writing anywhere under /sys, where control groups
+    are. A process that owns their files, as a user owns those that systemd delegates, could freeze
+    its keepers. Other files and the network are not restricted. Raises OSError.
     """
     version = abi()
     rights = RIGHTS["write_file"].bit
     if version >= RIGHTS["refer"].since:
-        # The one right that is refused unless it is given: without it, no rename or link
-        # from one directory to another.
+        # This right alone is refused unless it is given: without it, no rename or link from one
+        # directory to another is possible.
         rights |= RIGHTS["refer"].bit
     scopes = _SCOPE_SIGNAL if has_scopes() else 0
     ruleset = _create(Handled(rights, 0, scopes), version)
     try:
-        # Rules only ever add: everything at the top but /sys.
+        # Rules can only add: allow everything at the top except /sys.
         for name in os.listdir(b"/"):
             if name != _KEPT_FROM_WRITING.encode():
                 _allow_whatever_it_is(ruleset, b"/" + name, rights)
@@ -156,7 +157,7 @@ def shut_in() -> None:
 
 
 def _create(handled: Handled, version: int) -> int:
-    """A new ruleset; its struct landlock_ruleset_attr is only as long as the kernel knows it."""
+    """Return a new ruleset; struct landlock_ruleset_attr is only as long as the kernel knows it."""
     if version >= SCOPES_SINCE:
         attribute = struct.pack("=3Q", *handled)
     elif version >= TCP_SINCE:
@@ -199,7 +200,7 @@ def _allow_whatever_it_is(ruleset: int, path: bytes, rights: int) -> None:
     try:
         # Links at the top are the system's own, such as /bin.
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:  # a dangling link, or nothing that we may enter: nothing to write to
+    except OSError:  # a dangling link, or a place that we may not enter: it cannot be written to
         return
     _add_rule(ruleset, place, rights)
 

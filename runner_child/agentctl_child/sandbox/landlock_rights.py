@@ -1,8 +1,8 @@
-"""What Landlock can restrict, and since when: linux/landlock.h, landlock(7).
+"""The rights that Landlock can restrict, and their first versions: linux/landlock.h, landlock(7).
 
-A right that a ruleset does not handle is not restricted at all, and one that the kernel does
-not know is an error.  So everything that the running version has is handled, and what it
-lacks is said.
+A right that a ruleset does not handle is not restricted at all. A right that the kernel does not
+know is an error. Therefore every right of the running version is handled, and the missing ones are
+reported.
 """
 
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ from agentctl_protocol.vocabulary import Network
 
 
 class Right(NamedTuple):
-    """An access right to files.  ``since``: the first ABI that has it.
+    """An access right to files. ``since``: the first ABI that has it.
 
-    ``of_files``: a rule about a file, and not a directory, may carry it.
+    ``of_files``: a rule about a file, and not only about a directory, may carry it.
     """
 
     bit: int
@@ -48,23 +48,23 @@ _BIND_TCP_AND_CONNECT_TCP: Final = 3
 _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL: Final = 3
 
 _READABLE: Final = ("execute", "read_file", "read_dir")
-#: Not make_char and make_block: a device node reaches the device behind the file system.
-#: Not make_fifo: whoever opens one waits, as git does for ``.git/index``.
-#: Not ioctl_dev, and not resolve_unix: what a stranger has put there stays a stranger's.
+#: Not make_char and make_block: a device node reaches the device behind the file system. Not
+#: make_fifo: a process that opens a FIFO waits, as git does for ``.git/index``. Not ioctl_dev and
+#: not resolve_unix: other programs' devices and sockets stay out of reach.
 _WRITABLE: Final = (
     *_READABLE,
     *("write_file", "truncate", "remove_dir", "remove_file", "refer"),
     *("make_dir", "make_reg", "make_sock", "make_sym"),
 )
 _OWN: Final = (*_WRITABLE, "make_fifo")
-#: Truncation too: each descriptor is given or denied it when it is opened, however that is.
+#: Truncation too: each descriptor is given or denied it when the file is opened, in any mode.
 _OF_READING: Final = (*_READABLE, "truncate")
 _SOCKETS: Final = ("resolve_unix",)
 _DEVICES: Final = ("read_file", "read_dir", "write_file", "truncate", "ioctl_dev")
 
 
 class Handled(NamedTuple):
-    """What a ruleset restricts: a struct landlock_ruleset_attr."""
+    """The restrictions of a ruleset, as in struct landlock_ruleset_attr."""
 
     files: int
     tcp: int
@@ -72,7 +72,7 @@ class Handled(NamedTuple):
 
 
 class Grants(NamedTuple):
-    """What rules give, as masks of what ABI ``abi`` has."""
+    """The rights that rules give, as masks of the rights of an ABI."""
 
     readable: int
     writable: int
@@ -82,9 +82,9 @@ class Grants(NamedTuple):
 
 
 def handled(abi: int, network: Network, *, reading: bool = True) -> Handled:
-    """All that this version can restrict; TCP only where there is to be no network.
+    """Return everything that this version can restrict; TCP only if there is to be no network.
 
-    ``reading``: False leaves alone what opening a file for reading is checked for.
+    ``reading``: False leaves out the rights that are checked when a file is opened for reading.
     """
     tcp = _BIND_TCP_AND_CONNECT_TCP if network is Network.NONE and abi >= TCP_SINCE else 0
     return Handled(
@@ -95,18 +95,18 @@ def handled(abi: int, network: Network, *, reading: bool = True) -> Handled:
 
 
 def grants(abi: int) -> Grants:
-    """What a readable, a writable, the run's own, a device's and a socket's path is given."""
+    """Return the rights for readable, writable and the run's own paths, devices and sockets."""
     lists = (_READABLE, _WRITABLE, _OWN, _DEVICES, _SOCKETS)
     return Grants(*(_mask(names, abi) for names in lists))
 
 
 def of_files(mask: int) -> int:
-    """As much of ``mask`` as a rule about a file may carry; more is EINVAL."""
+    """Return the part of ``mask`` that a rule about a file may carry; more is EINVAL."""
     return mask & sum(right.bit for right in RIGHTS.values() if right.of_files)
 
 
 def lacking(abi: int, network: Network, *, reading: bool = True) -> tuple[str, ...]:
-    """What is not restricted: what later versions do, in the order of their coming; reading.
+    """Return what is not restricted: reading, then what later versions do, oldest version first.
 
     ``refer`` is not among them: without it, a file never changes its directory.
     """

@@ -1,12 +1,11 @@
 """Mounts by descriptor: open_tree, mount_setattr, fsopen and move_mount (Linux 5.12).
 
-A mount is made detached, gets its attributes while nobody can see it, and only
-then is attached to a directory that is open already.  So there is no moment at
-which something is mounted with too much, and no path that could be exchanged
-between a check and its use.
+A mount is made detached. It gets its attributes while no process can see it, and is then attached
+to a directory that is already open. So nothing is ever mounted with too many rights, and no path
+can be exchanged between a check and its use.
 
-All of it needs CAP_SYS_ADMIN over the mount namespace, which root has and an ordinary user
-has in a user namespace; and it acts on the caller's own mount namespace only.
+All of this needs CAP_SYS_ADMIN over the mount namespace. Root has it; an ordinary user has it in a
+user namespace. It acts on the caller's own mount namespace only.
 """
 
 import os
@@ -37,15 +36,15 @@ _DETACH: Final = 2  # MNT_DETACH
 
 
 def stop_propagation() -> None:
-    """Cut every mount of this namespace off from the host's, in both directions."""
+    """Separate every mount of this namespace from the host's, in both directions."""
     _set_attributes(_HERE, b"/", _RECURSIVE, propagation=_PRIVATE)
 
 
 def clone_tree(place: int, *, recursive: bool = True) -> int:
-    """A detached copy of what is mounted at an open file or directory, and beneath it.
+    """Return a detached copy of the mount at an open file or directory, and of mounts beneath it.
 
-    Without what is beneath only for root: a user namespace must not uncover what somebody
-    has mounted something over, so the kernel gives it such a mount only whole.
+    Only root can leave out the mounts beneath. A user namespace must not uncover what was covered
+    by a mount, so the kernel gives it such a mount only as a whole.
     """
     return syscalls.syscall(
         "open_tree",
@@ -62,14 +61,14 @@ def restrict(mount: int, attributes: int) -> None:
 
 
 def restrict_tree(mount: int, attributes: int) -> None:
-    """Add attributes to a mount and all that are beneath it; only ever more of them."""
+    """Add attributes to a mount and all mounts beneath it; attributes can only be added."""
     _set_attributes(mount, b"", _EMPTY_PATH | _RECURSIVE, attributes)
 
 
 def map_owners(mount: int, user_namespace: int, *, recursive: bool) -> None:
     """Show and store the owners of files as the id map of a user namespace translates them.
 
-    Only on a detached mount.  EINVAL: the file system cannot do that.
+    Works only on a detached mount. EINVAL: the file system does not support it.
     """
     flags = _EMPTY_PATH | (_RECURSIVE if recursive else 0)
     _set_attributes(mount, b"", flags, _ID_MAPPED, user_namespace=user_namespace)
@@ -92,7 +91,7 @@ def _set_attributes(
 def new_filesystem(
     kind: bytes, attributes: int, options: Mapping[bytes, bytes] | None = None
 ) -> int:
-    """A detached mount of a new instance of a file system of the kernel's own."""
+    """Return a detached mount of a new instance of one of the kernel's own file systems."""
     context = syscalls.syscall("fsopen", syscalls.FSOPEN, kind, _CLOSE_ON_EXEC_FS)
     try:
         for name, value in (options or {}).items():
@@ -108,7 +107,7 @@ def _configure(context: int, command: int, name: bytes | None, value: bytes | No
 
 
 def attach(mount: int, place: int) -> None:
-    """Mount something detached on an open file or directory."""
+    """Attach a detached mount to an open file or directory."""
     syscalls.syscall(
         "move_mount",
         syscalls.MOVE_MOUNT,
@@ -121,11 +120,11 @@ def attach(mount: int, place: int) -> None:
 
 
 def enter_root(root: int) -> None:
-    """Make a mount the root of this process and its namespace, and let go of the old one.
+    """Make a mount the root of this process and its namespace, and detach the old root.
 
-    pivot_root(2), its last example: old and new root may be one directory, where the
-    old one then lies on top.  Whatever was mounted there before is gone from the
-    namespace afterwards, with all that it led to.
+    pivot_root(2), its last example: the old and the new root may be one directory; the old root
+    then lies on top. Afterwards everything that was mounted before is gone from the namespace,
+    with all that it led to.
     """
     syscalls.call("fchdir", os.fchdir, root)
     syscalls.syscall("pivot_root", syscalls.PIVOT_ROOT, b".", b".")

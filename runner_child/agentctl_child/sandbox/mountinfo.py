@@ -1,4 +1,4 @@
-"""What is mounted where in our own mount namespace: /proc/self/mountinfo, proc(5)."""
+"""The mounts of our own mount namespace: /proc/self/mountinfo, proc(5)."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class Mount(NamedTuple):
-    """One line.  ``options`` are the mount's own, ``root`` is what of the file system it shows."""
+    """A line of that file.
+
+    ``options`` are the mount's own. ``root`` is the part of the file system that the mount shows.
+    """
 
     root: bytes
     place: bytes
@@ -16,9 +19,9 @@ class Mount(NamedTuple):
 
 
 def mounts(proc: int | None = None) -> Iterator[Mount]:
-    """All mounts, those that lie on top later than what they cover.
+    """Yield all mounts; a mount that covers another comes after it.
 
-    ``proc``: descriptor of the /proc to ask, where it is not to be found by its name.
+    ``proc``: descriptor of the /proc to read, if /proc cannot be found by its name.
     """
     path = "/proc/self/mountinfo" if proc is None else "self/mountinfo"
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc), "rb") as file:
@@ -32,6 +35,6 @@ def mounts(proc: int | None = None) -> Iterator[Mount]:
 
 
 def unescaped(field: bytes) -> bytes:
-    """Blanks, line ends and backslashes are octal escapes there."""
+    """Return *field* with its octal escapes (blanks, line ends, backslashes) decoded."""
     first, *rest = field.split(b"\\")
     return first + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in rest)

@@ -1,7 +1,7 @@
-"""Where the parts of a private root are mounted: on what is there, or on what is made for it.
+"""The mount points of a private root's parts: existing files, or files made for this purpose.
 
-Only ever made in memory of ours: the root itself, and what is private to the run.  On the
-host nothing is made, and no link is followed.
+Files are made only in memory of ours: in the root itself, and in what is private to the run. On
+the host nothing is made, and no link is followed.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ _FILE: Final = 0o444
 
 @dataclass(frozen=True)
 class Land:
-    """Whose the files are that lie below a path: ours, to add to, or somebody's.
+    """The owner of the files below a path: us, so that we may add files, or another owner.
 
-    ``run_owns``: what is made there belongs to the run.
+    ``run_owns``: files that are made there belong to the run.
     """
 
     ours: bool
@@ -33,32 +33,32 @@ class Land:
 class Mountpoints:
     """The paths below one root; parents are mounted before what lies in them.
 
-    ``root``: an open directory of ours.  ``uid``, ``gid``: of the run.
+    ``root``: an open directory of ours. ``uid``, ``gid``: the run's ids.
     """
 
     def __init__(self, root: int, uid: int, gid: int) -> None:
         self._root = root
         self._uid, self._gid = uid, gid
         self._lands = {b"/": Land(ours=True)}
-        # Directories in memory of ours that are open, by path.
+        # Open directories in memory of ours, by path.
         self._directories = {b"/": root}
 
     def close(self) -> None:
-        """Forget the directories; the root stays open."""
+        """Close the directories; the root stays open."""
         del self._directories[b"/"]
         for directory in self._directories.values():
             os.close(directory)
         self._directories.clear()
 
     def settle(self, path: bytes, land: Land) -> None:
-        """Say what is mounted at a path now."""
+        """Record what is mounted at a path now."""
         self._lands[path] = land
         known = self._directories.pop(path, None)
         if known is not None:
             os.close(known)
 
     def land_around(self, path: bytes) -> Land:
-        """What a path lies in; itself it counts for nothing."""
+        """Return the land that a path lies in, without the path itself."""
         while path != b"/":
             path = os.path.dirname(path)
             if path in self._lands:
@@ -67,10 +67,11 @@ class Mountpoints:
 
     @contextlib.contextmanager
     def at(self, path: bytes, *, directory: bool | None) -> Iterator[int]:
-        """What is at a path, open.  Raises OSError: it is missing, or of another kind.
+        """Yield a descriptor of what is at a path.
 
-        ``directory``: whether it must be one; None: whatever is there, and a directory if there
-        is nothing.
+        ``directory``: True if it must be a directory, False if it must not. None accepts what is
+        there, and makes a directory if there is nothing. Raises OSError if it is missing or of
+        another kind.
         """
         land = self.land_around(path)
         if not land.ours:
@@ -87,7 +88,7 @@ class Mountpoints:
             yield place
 
     def link(self, path: bytes, target: bytes) -> None:
-        """Make a symbolic link; on the host's files, see that it is there.  Raises OSError."""
+        """Make a symbolic link; on the host's files, check that it exists. Raises OSError."""
         above, name = os.path.split(path)
         land = self.land_around(path)
         if land.ours:
@@ -99,7 +100,7 @@ class Mountpoints:
                 raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
 
     def _directory(self, path: bytes, *, run_owns: bool) -> int:
-        """A directory in memory of ours, made if it is missing; it stays open with us."""
+        """Return a directory in memory of ours, made if it is missing; it stays open."""
         if path not in self._directories:
             self._directories[path] = self._new_directory(path, run_owns=run_owns)
         return self._directories[path]
@@ -108,7 +109,7 @@ class Mountpoints:
         if path == b"/":
             return os.dup(self._root)
         above, name = os.path.split(path)
-        # The land of what is above may be another one: a home in the root.
+        # The parent may be in another land: a home in the root.
         parents = self.land_around(path).run_owns
         parent = self._directory(above, run_owns=parents)
         try:
@@ -117,7 +118,7 @@ class Mountpoints:
             pass
         else:
             if run_owns:
-                # What lies in a directory of the run's is the run's.
+                # What lies in a directory of the run belongs to the run.
                 owner = (self._uid, self._gid)
                 syscalls.call("chown", os.chown, name, *owner, dir_fd=parent, follow_symlinks=False)
         return beneath.open_beneath(parent, name)

@@ -1,4 +1,4 @@
-"""What an agent sees of the kernel's own file systems: its own /proc, and nothing to write to."""
+"""The agent's view of the kernel's own file systems: its own /proc, all of it read-only."""
 
 import errno
 import struct
@@ -20,24 +20,24 @@ _ATTRIBUTES: Final = struct.pack("=4Q", 0x1, 0, 0, 0)  # struct mount_attr: set 
 def cover_proc() -> None:
     """Mount the /proc of our own pid namespace, read-only, over the host's.
 
-    Only for the first process of a new pid and mount namespace.  With the host's
-    /proc in sight the agent could still write its keepers' oom_score_adj; with a
-    writable one a root in a user namespace could write /proc/sys.
+    Only for the first process of a new pid and mount namespace. If the agent saw the host's /proc,
+    it could still write its keepers' oom_score_adj. With a writable /proc, root in a user
+    namespace could write /proc/sys.
     """
-    # Slave, not private: an unmount on the host reaches us, so that we never keep
-    # its disks busy; nothing of ours reaches the host.
+    # Slave, not private: an unmount on the host reaches us, so that we never keep its disks busy.
+    # Nothing of ours reaches the host.
     syscalls.mount(b"none", b"/", None, _RECURSIVE | _SLAVE)
     syscalls.mount(b"proc", b"/proc", b"proc", _READ_ONLY | _NO_SUID | _NO_DEV | _NO_EXEC)
 
 
 def make_cgroups_read_only() -> None:
-    """Take the agent's hands off all control groups.
+    """Make all control groups read-only for the agent.
 
-    Only in a mount namespace of our own.  Who owns the files, as root does and a user
-    those that systemd delegates, could freeze the group that its keepers are in, and
-    with them every timer and every stop; or leave its run's group and freeze that.
+    Only in a mount namespace of our own. Root owns the files of control groups, and a user owns
+    those that systemd delegates. Such an owner could freeze the group of its keepers, and with
+    them every timer and every stop. It could also leave its run's group and freeze that.
 
-    A group below its own it can still reach, by a mount in namespaces of its own.
+    The agent can still reach a group below its own, by a mount in namespaces of its own.
     """
     for mount in [mount for mount in mounts() if mount.kind in (b"cgroup", b"cgroup2")]:
         try:
@@ -51,6 +51,6 @@ def make_cgroups_read_only() -> None:
                 len(_ATTRIBUTES),
             )
         except OSError as error:
-            # Covered by another mount, so that nobody gets there.
+            # Covered by another mount, so no process can get there.
             if error.errno not in (errno.ENOENT, errno.EINVAL):
                 raise

@@ -1,4 +1,4 @@
-"""User namespaces that change nobody's number, and which namespaces we are in."""
+"""User namespaces that keep ids unchanged, and the identity of our namespaces."""
 
 import os
 
@@ -8,16 +8,16 @@ from agentctl_child.sandbox import clone, syscalls
 def map_own_identity(uid: int, gid: int) -> None:
     """Give the user namespace that we were cloned into one user and one group: ours.
 
-    Needs no privilege: a process may map its creator's own ids, once, after it has
-    given up setgroups (user_namespaces(7)).  The numbers stay what they are outside,
-    so no uid 0 appears inside.  We must be dumpable, or the files are root's.
+    This needs no privilege: a process may map its creator's own ids, once, after it has given up
+    setgroups (user_namespaces(7)). The numbers are the same as outside, so no uid 0 appears
+    inside. We must be dumpable, or the files belong to root.
     """
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{uid} {uid} 1"),
         ("gid_map", f"{gid} {gid} 1"),
     ):
-        # One write(2): the kernel takes each of these files exactly once.
+        # A single write(2): the kernel accepts each of these files exactly once.
         path = f"/proc/self/{name}"
         descriptor = syscalls.call("open", os.open, path, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -27,14 +27,14 @@ def map_own_identity(uid: int, gid: int) -> None:
 
 
 def hide_cgroups_above() -> None:
-    """Make our own cgroup the root of all that we and our children can name.
+    """Make our own cgroup the root of all groups that we and our children can name.
 
-    By unshare and not in the clone: what our group is called outside can be read before.
-    Changes nothing for anybody else.  Needs CAP_SYS_ADMIN in our user namespace.
+    By unshare and not in the clone, so that our group's name outside can be read before. This
+    changes nothing for other processes. It needs CAP_SYS_ADMIN in our user namespace.
     """
     syscalls.syscall("unshare", syscalls.UNSHARE, clone.NEW_CGROUPS)
 
 
 def inode(kind: str) -> int:
-    """The inode that identifies our namespace of a kind: ``pid``, ``user``, ``mnt``."""
+    """Return the inode that identifies our namespace of a kind: ``pid``, ``user``, ``mnt``."""
     return os.stat(f"/proc/self/ns/{kind}").st_ino

@@ -1,4 +1,4 @@
-"""The network of a run that has none: its own loopback, and nothing else."""
+"""The network of a run without a network: its own loopback, and nothing else."""
 
 import fcntl
 import socket
@@ -14,8 +14,8 @@ _UP: Final = 1
 def raise_loopback() -> None:
     """Let the programs of a new network namespace talk to each other at 127.0.0.1 and ::1.
 
-    Only in a network namespace of our own, which has no way out: the interface leads
-    nowhere but back.  Needs CAP_NET_ADMIN there.
+    Only in a network namespace of our own, which has no way out: the interface leads only back to
+    itself. Needs CAP_NET_ADMIN there.
     """
     # struct ifreq: the name, then the flags.
     request = struct.pack("16sh22x", b"lo", _UP)

@@ -1,4 +1,4 @@
-"""Whom the kernel kills first when memory is used up: oom_score_adj, proc_pid_oom_score_adj(5)."""
+"""The kernel's order of killing when memory is used up: proc_pid_oom_score_adj(5)."""
 
 import contextlib
 import errno
@@ -8,28 +8,28 @@ from typing import Final
 from agentctl_child.sandbox import syscalls
 
 _FILE: Final = "/proc/self/oom_score_adj"
-#: As much as all of the machine's memory: before everybody who is not a run.
+#: Counts as much as all of the machine's memory: killed before every process that is not of a run.
 _FIRST: Final = 1000
-#: Not -1000: what nobody may kill could hold the machine's last memory.
+#: Not -1000: a process that cannot be killed could hold the machine's last memory.
 _LAST: Final = -900
 
 
 def stand_first() -> None:
-    """Be killed before any process that is not of a run, and so will all that we start.
+    """Let this process, and all that it starts, be killed before any process that is not of a run.
 
-    Raising it needs no privilege.  Where root does it, nobody without CAP_SYS_RESOURCE can
+    Raising the score needs no privilege. If root does it, only a process with CAP_SYS_RESOURCE can
     lower it again; otherwise only a read-only /proc prevents that.
     """
     try:
         _write(_FIRST)
     except OSError as error:
-        # Whoever stands where everybody does is no danger to others.
+        # A process with the ordinary score is no danger to others.
         if error.errno not in (errno.EROFS, errno.ENOENT) or _now() < 0:
             raise
 
 
 def stand_last() -> None:
-    """Be killed after all others, where we may have that (CAP_SYS_RESOURCE)."""
+    """Let this process be killed after all others, if that is permitted (CAP_SYS_RESOURCE)."""
     with contextlib.suppress(OSError):
         if _now() > _LAST:
             _write(_LAST)

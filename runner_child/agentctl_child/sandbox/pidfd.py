@@ -1,4 +1,4 @@
-"""Processes by pidfd and start time, never by a bare number."""
+"""Processes named by pidfd and start time, never by a bare number."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from agentctl_protocol.spawning import ProcessIdentity
 
 
 class ProcessStat(NamedTuple):
-    """What of /proc/<pid>/stat decides about a process."""
+    """The fields of /proc/<pid>/stat that decide about a process."""
 
     state: str
     parent: int
@@ -18,24 +18,24 @@ class ProcessStat(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Zombies are dead."""
+        """True if the process is alive; a zombie is dead."""
         return self.state not in "ZX"
 
 
 def read_stat(pid: int) -> ProcessStat | None:
-    """None if there is no such process (any more)."""
+    """Return the fields of a process; None if it does not exist (any more)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name may contain anything, parentheses and spaces too.
+    # The name may contain any character, parentheses and spaces too.
     fields = text[text.rindex(b")") + 2 :].split()
     return ProcessStat(chr(fields[0][0]), int(fields[1]), int(fields[19]))
 
 
 def identity_of(pid: int) -> ProcessIdentity:
-    """The identity of a process that cannot vanish: ourselves, or a child not yet reaped."""
+    """Return the identity of a process that cannot vanish: this one, or a child not yet reaped."""
     stat = read_stat(pid)
     if stat is None:
         raise ProcessLookupError(f"no process {pid}")
@@ -43,25 +43,25 @@ def identity_of(pid: int) -> ProcessIdentity:
 
 
 def send(pidfd: int, number: int) -> None:
-    """Send a signal; a process that is gone already is no error."""
+    """Send a signal; a process that is already gone is no error."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, number)
 
 
 def has_ended(pidfd: int, timeout_s: float = 0.0) -> bool:
-    """Whether the process is dead (a zombie, or reaped) within the time."""
+    """Return True if the process is dead (a zombie, or reaped) within the time."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))
 
 
 def open_own() -> int:
-    """A pidfd of this process, to hand to children."""
+    """Return a pidfd of this process, to pass to children."""
     return os.pidfd_open(os.getpid())
 
 
 def tracer_of(pid: int) -> int:
-    """Who traces a process; 0 if nobody does, or it is gone."""
+    """Return the pid of a process's tracer; 0 if there is none, or the process is gone."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             _, _, rest = file.read().partition(b"\nTracerPid:\t")

@@ -1,4 +1,4 @@
-"""What a process may ask of the kernel about itself alone: prctl(2)."""
+"""The settings that a process can ask of the kernel for itself alone: prctl(2)."""
 
 import contextlib
 import ctypes
@@ -18,10 +18,10 @@ _SET_NO_NEW_PRIVS: Final = 38
 
 
 def signal_at_parents_death(number: int = signal.SIGKILL) -> None:
-    """Have the kernel send ``number`` when the *thread* that forked us ends.
+    """Let the kernel send ``number`` when the *thread* that forked us ends.
 
-    Cleared by setresuid and setresgid; the signal is permission-checked, so a
-    parent of another uid must be root's.  It is only the fastest of the triggers.
+    setresuid and setresgid clear the setting. The signal is permission-checked, so a parent of
+    another uid must be root's. It is only the fastest of the triggers.
     """
     syscalls.prctl("PR_SET_PDEATHSIG", _SET_PDEATHSIG, int(number))
 
@@ -29,16 +29,17 @@ def signal_at_parents_death(number: int = signal.SIGKILL) -> None:
 def set_dumpable(dumpable: bool) -> None:
     """Allow or forbid ptrace, pidfd_getfd and /proc/<pid>/mem to processes of our uid.
 
-    Inherited over fork.  Also decides whether our files in /proc belong to us or to root.
+    The setting is inherited over fork. It also decides if our files in /proc belong to us or to
+    root.
     """
     syscalls.prctl("PR_SET_DUMPABLE", _SET_DUMPABLE, int(dumpable))
 
 
 @contextlib.contextmanager
 def owning_proc_files() -> Iterator[None]:
-    """Be dumpable meanwhile, without which our files in /proc/self belong to root, proc_pid(5).
+    """Be dumpable within the block; else our files in /proc/self belong to root, proc_pid(5).
 
-    For a process that holds nothing yet that another one of its uid could want.
+    Only for a process that holds nothing yet that another process of its uid could want.
     """
     set_dumpable(True)
     try:
@@ -48,27 +49,27 @@ def owning_proc_files() -> Iterator[None]:
 
 
 def become_subreaper() -> None:
-    """Orphans among our descendants become our children."""
+    """Let orphans among our descendants become our children."""
     syscalls.prctl("PR_SET_CHILD_SUBREAPER", _SET_CHILD_SUBREAPER, 1)
 
 
 def is_subreaper() -> bool:
-    """What the kernel says about it."""
+    """Return what the kernel says about it."""
     answer = ctypes.c_int()
     syscalls.prctl("PR_GET_CHILD_SUBREAPER", _GET_CHILD_SUBREAPER, ctypes.byref(answer))
     return bool(answer.value)
 
 
 def forbid_new_privileges() -> None:
-    """No exec below us ever gains a privilege; also what lets us install a seccomp filter."""
+    """Let no exec below us gain a privilege; this also permits us to install a seccomp filter."""
     syscalls.prctl("PR_SET_NO_NEW_PRIVS", _SET_NO_NEW_PRIVS, 1)
 
 
 def set_timer_slack(nanoseconds: int) -> None:
-    """How much later than asked for this process may be woken up; inherited over fork and exec."""
+    """Set how much too late this process may be woken up; inherited over fork and exec."""
     syscalls.prctl("PR_SET_TIMERSLACK", _SET_TIMERSLACK, nanoseconds)
 
 
 def set_name(name: bytes) -> None:
-    """The short name in ps; the kernel keeps 15 bytes."""
+    """Set the short name in ps; the kernel keeps 15 bytes."""
     syscalls.prctl("PR_SET_NAME", _SET_NAME, ctypes.c_char_p(name))

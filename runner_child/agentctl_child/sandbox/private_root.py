@@ -1,7 +1,7 @@
 """The private root of a run: a small read-only file system with the chosen parts of the host's.
 
-Made in a mount namespace of our own, so that nothing of it is ever seen outside, and all
-of it is gone when the last process of the namespace is, however that ends.
+It is made in a mount namespace of our own, so that it is never visible outside. It is gone when
+the last process of the namespace is gone, however that process ends.
 """
 
 import contextlib
@@ -19,19 +19,19 @@ from agentctl_child.sandbox.mountpoints import Land, Mountpoints
 from agentctl_protocol.spawning import Bind, Cover, Link, Part, Scratch, Text
 
 _GONE: Final = (FileNotFoundError, NotADirectoryError)
-#: By which `layers` knows it again in /proc/self/mountinfo.
+#: The name by which `layers` recognises it in /proc/self/mountinfo.
 SOURCE: Final = b"agentctl"
 SHARED_MEMORY: Final = b"/dev/shm"
 SHARED_MEMORY_BYTES: Final = 64 << 20
-#: A small file takes a page of a tmpfs, and a directory entry is charged for too.
+#: A small file takes a page of a tmpfs, and a directory entry is charged, too.
 _ROOM_BYTES: Final = 8 << 20
 _ROOM_INODES: Final = 16_384
-#: One inode for so many bytes: small files fit, and empty ones cannot fill the kernel's memory.
+#: The bytes per inode: small files fit, and empty files cannot fill the kernel's memory.
 _BYTES_PER_INODE: Final = 4096
 _MOST_INODES: Final = 262_144
 _DIRECTORY: Final = 0o755
-#: What a process without privileges could learn or do there: addresses and timings of the
-#: kernel, keys by name, and what root's DAC alone forbids.
+#: Files that give a process without privileges information or power: addresses and timings of the
+#: kernel, keys by name, and files that only root's DAC protects.
 _MASKED_IN_PROC: Final = (
     b"kallsyms",
     b"kcore",
@@ -46,9 +46,9 @@ _MASKED_IN_PROC: Final = (
 
 
 class UnfitPartError(Exception):
-    """A part of the view cannot be had as it was asked for.
+    """A part of the view cannot be made as requested.
 
-    The text is what is to be said of ``path``; ``cause``: what the kernel said, if it was that.
+    The text describes the problem of ``path``. ``cause``: the kernel's error, if there was one.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class UnfitPartError(Exception):
 class PrivateRoot:
     """Makes the root, and enters it.
 
-    ``uid``, ``gid``: of the run, as seen from here.  ``map_owners``: whether mapped
-    binds are needed, because the run has another uid than whoever started it.
+    ``uid``, ``gid``: the run's ids, as seen from here. ``map_owners``: True if mapped binds are
+    needed, because the run has another uid than the user who started it.
     """
 
     parts: Sequence[Part]
@@ -79,7 +79,10 @@ class PrivateRoot:
     _empty: int | None = None
 
     def enter(self) -> None:
-        """Make it and pivot into it.  Raises OSError, UnfitPartError; nothing is open then."""
+        """Make the root and pivot into it.
+
+        Raises OSError, UnfitPartError; then nothing stays open.
+        """
         umask = os.umask(0)
         try:
             self._enter()
@@ -136,9 +139,9 @@ class PrivateRoot:
         yield from self.parts
 
     def _make_holder(self) -> None:
-        """One tmpfs with two directories: the root, and a stock of small files and covers.
+        """Make a tmpfs with two directories: the root, and a stock of small files and covers.
 
-        The stock is not in the root, so that nobody sees it there.
+        The stock is not in the root, so that it is not visible there.
         """
         room = _ROOM_BYTES + sum(
             len(part.data) + 4096 for part in self.parts if isinstance(part, Text)
@@ -155,7 +158,7 @@ class PrivateRoot:
                 },
             )
         )
-        # A directory that every machine has, and that nobody looks for here any more.
+        # A directory that every machine has, and that is not needed here any more.
         mount_api.attach(holder, self._keep(beneath.open_place(b"/proc")))
         for name in (b"root", b"stock"):
             syscalls.call("mkdir", os.mkdir, name, _DIRECTORY, dir_fd=holder)
@@ -165,7 +168,10 @@ class PrivateRoot:
         mount_api.attach(self._root, below)
 
     def _first_namespace(self) -> idmap.Namespace | None:
-        """The process of one is forked while there is other work, since that takes a while."""
+        """Return the first id map namespace, or None if none is needed.
+
+        Its process is forked here, while there is other work, because the fork takes a while.
+        """
         if not self.map_owners or not any(
             isinstance(part, Bind) and part.mapped for part in self.parts
         ):
@@ -173,10 +179,10 @@ class PrivateRoot:
         return self._open.enter_context(idmap.Namespace())
 
     def _make_proc(self, sources: Mapping[bytes, int], first: idmap.Namespace | None) -> None:
-        """The /proc of our own pid namespace, which only a member of it can mount.
+        """Mount the /proc of our own pid namespace, which only a member of it can mount.
 
-        Read-only: who is root, in a user namespace too, could write to /proc/sys.  It becomes
-        so when the id maps have been written through it.
+        It is read-only, because root could write to /proc/sys, in a user namespace too. It becomes
+        read-only after the id maps have been written through it.
         """
         attributes = mount_api.NO_SUID | mount_api.NO_DEV | mount_api.NO_EXEC
         self._proc = self._keep(mount_api.new_filesystem(b"proc", attributes))
@@ -188,7 +194,7 @@ class PrivateRoot:
         mount_api.restrict(self._proc, mount_api.READ_ONLY)
 
     def _map_owner(self, uid: int, gid: int, first: idmap.Namespace) -> None:
-        """One namespace for each owner, for all parts of this run."""
+        """Make one namespace for each owner, shared by all parts of this run."""
         if (uid, gid) in self._namespaces or (uid, gid) == (self.uid, self.gid):
             return
         uids = idmap.exchange(uid, self.uid, idmap.present("uid_map"))
@@ -237,7 +243,7 @@ class PrivateRoot:
                     "was exchanged while the sandbox was being made",
                     "Somebody else is changing the workspace; try again.",
                 )
-            # A file that an editor has just replaced is protected as it is now.
+            # A file that an editor has just replaced is protected in its new form.
             tree = mount_api.clone_tree(place if exchanged else source)
             with closing(tree):
                 mount_api.restrict_tree(tree, _attributes(part))
@@ -254,9 +260,10 @@ class PrivateRoot:
         return self._namespaces.get((found.st_uid, found.st_gid))
 
     def _bind_one_by_one(self, part: Bind, source: int, place: int, namespace: int) -> None:
-        """A tree of which something cannot be mapped, as a network's file system often cannot.
+        """Bind a tree that cannot be mapped as a whole, as often on a network file system.
 
-        That is shown with its owners as they are; but the part itself must be the run's.
+        A part that cannot be mapped is shown with its real owners. But the bound directory itself
+        must be the run's.
         """
         above = part.path.rstrip(b"/") + b"/"
         places = {mount.place for mount in mounts(self._proc)}
@@ -274,7 +281,7 @@ class PrivateRoot:
                 ) from None
             mount_api.attach(tree, place)
             for path in sorted(path for path in places if path.startswith(above)):
-                # One that is covered by another, or has just gone, is out of reach anyway.
+                # A mount that is covered by another, or has just gone, is out of reach anyway.
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     self._bind_beneath(part, path.removeprefix(above), source, tree, namespace)
 
@@ -312,7 +319,7 @@ class PrivateRoot:
     def _cover(self, part: Cover) -> None:
         with self._mountpoints.at(part.path, directory=None) as place:
             if stat.S_ISDIR(os.fstat(place).st_mode):
-                # Read-only in the end only: another part may lie beneath.
+                # Made read-only only at the end: another part may lie beneath.
                 tree = self._keep(self._stock_directory())
                 mount_api.attach(tree, place)
                 self._finally_read_only.append(tree)
@@ -333,14 +340,14 @@ class PrivateRoot:
         return b"%d" % self._stocked
 
     def _stock_directory(self) -> int:
-        """A mount of a new empty directory."""
+        """Return a mount of a new empty directory."""
         name = self._stock_name()
         syscalls.call("mkdir", os.mkdir, name, _DIRECTORY, dir_fd=self._stock)
         with closing(beneath.open_beneath(self._stock, name)) as entry:
             return mount_api.clone_tree(entry)
 
     def _stock_file(self, data: bytes) -> int:
-        """A new file, open for reading."""
+        """Return a new file, open for reading."""
         name = self._stock_name()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         made = syscalls.call("open", os.open, name, flags, 0o444, dir_fd=self._stock)
@@ -355,7 +362,7 @@ class PrivateRoot:
         return self._empty
 
     def _attach_copy(self, entry: int, place: int) -> None:
-        """Mount a file of the stock read-only, without a trace of where it lies."""
+        """Mount a file of the stock read-only, without showing where it lies."""
         with closing(mount_api.clone_tree(entry)) as tree:
             mount_api.restrict(tree, mount_api.READ_ONLY)
             mount_api.attach(tree, place)
@@ -375,7 +382,7 @@ def _attributes(part: Bind) -> int:
 
 
 def _is_mapped(tree: int, namespace: int) -> bool:
-    """Map the owners of a tree, all or none of it; whether that was possible."""
+    """Map the owners of a tree, all or none of it; return True if that was possible."""
     try:
         mount_api.map_owners(tree, namespace, recursive=True)
     except OSError as error:
@@ -387,7 +394,7 @@ def _is_mapped(tree: int, namespace: int) -> bool:
 
 
 def _differ(one: os.stat_result, other: os.stat_result) -> bool:
-    """Whether they are two files.  Beneath another bind, a part is mounted upon itself."""
+    """Return True if they are two files. Beneath another bind, a part is mounted upon itself."""
     return (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino)
 
 

@@ -1,20 +1,20 @@
-"""What the kernel lets each process of a run have: getrlimit(2)."""
+"""The resource limits of each process of a run: getrlimit(2)."""
 
 import resource
 from typing import Final
 
 from agentctl_child.sandbox import syscalls, task_table
 
-#: Bombs of up to this size are swept in under a second; with 2,000 there was no end in sight.
+#: Fork bombs of up to this size are swept in under a second; with 2,000 the sweep did not end.
 PROCESSES_PER_RUN: Final = 256
-#: The same where a pid namespace ends any bomb at once.
+#: The same if a pid namespace ends any fork bomb at once.
 PROCESSES_IN_A_NAMESPACE: Final = 4096
 NO_DUMP: Final = 1
-#: With fewer, neither init nor an agent's channel could be.
+#: With fewer, neither init nor an agent's channel could exist.
 FEWEST_PROCESSES: Final = 8
 _DESCRIPTORS: Final = 65_536
 _FEWEST_DESCRIPTORS: Final = 256
-#: Most that a process may raise itself to; lower limits of the caller's stay.
+#: The highest values that a process may set; lower limits of the caller stay.
 _CEILINGS: Final = {
     resource.RLIMIT_MEMLOCK: 8 << 20,  # the kernel's own default since Linux 5.16
     resource.RLIMIT_MSGQUEUE: 819_200,  # its default
@@ -25,12 +25,12 @@ _CEILINGS: Final = {
 
 
 def bound_everything() -> None:
-    """Lower the limits whose excess would be the machine's to bear, soft and hard.
+    """Lower the soft and hard limits whose excess would burden the whole machine.
 
-    Core dumps: none.  The value 1 and not 0, because a kernel that pipes dumps to a program
-    (core_pattern "|...") asks that program in spite of 0, and only not at 1 (core(5)); as the size
-    of a file it is too small for any dump.  A program that the kernel gives dumps by socket
-    (core_pattern "@...", Linux 6.16) is asked all the same: `core_dumps` leaves it nothing to read.
+    Core dumps: none. The value is 1 and not 0. A kernel that pipes dumps to a program
+    (core_pattern "|...") runs that program in spite of 0, and only does not at 1 (core(5)). As the
+    size of a file, 1 is too small for any dump. A program that gets dumps by socket (core_pattern
+    "@...", Linux 6.16) is asked in any case: `core_dumps` leaves it nothing to read.
     """
     _set(resource.RLIMIT_CORE, NO_DUMP, NO_DUMP)
     for kind, ceiling in _CEILINGS.items():
@@ -40,7 +40,7 @@ def bound_everything() -> None:
 
 
 def raise_own_descriptors() -> None:
-    """Let this process open, and send, as many descriptors as it may raise itself to."""
+    """Let this process open and send as many descriptors as its hard limit permits."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     _set(resource.RLIMIT_NOFILE, hard, hard)
 
@@ -48,13 +48,14 @@ def raise_own_descriptors() -> None:
 def bound_descriptors(soft: int | None, *, processes: int | None = None) -> None:
     """Let each process of a run have fewer descriptors than its keepers.
 
-    Not only for their number: whoever sends a descriptor is refused (ETOOMANYREFS) once more
-    than its own RLIMIT_NOFILE of the same user's are on their way (unix(7)).  A run that has
-    sent all that it can leaves its keepers and their supervisor the rest, a quarter.
+    The number of open files is not the only reason. The kernel refuses to send a descriptor
+    (ETOOMANYREFS) if more descriptors of the same user are in flight than the sender's own
+    RLIMIT_NOFILE (unix(7)). A run that has sent all that it can therefore leaves the rest, a
+    quarter, to its keepers and their supervisor.
 
-    ``soft``: as the caller has it, which need not be what its keepers were raised to.
-    ``processes``: so many of them may not take half of the machine's together (fs.file-max),
-    where keepers need files of their own to end a run.
+    ``soft``: the caller's value, which may differ from the raised value of its keepers.
+    ``processes``: so many processes together may not take half of the machine's files
+    (fs.file-max), if keepers need files of their own to end a run.
     """
     own_soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
@@ -68,7 +69,7 @@ def bound_descriptors(soft: int | None, *, processes: int | None = None) -> None
 
 
 def core_limit() -> int:
-    """How large a core dump may be."""
+    """Return the maximum size of a core dump."""
     return resource.getrlimit(resource.RLIMIT_CORE)[0]
 
 
@@ -78,11 +79,11 @@ def _set(kind: int, soft: int, hard: int) -> None:
 
 
 def process_share(bound: task_table.Bound | None, promised: int | None) -> int:
-    """How many tasks one more run may have.  Pure.
+    """Return how many tasks one more run may have. Pure.
 
-    ``bound`` is the limit on all tasks of which the least is left.  ``promised`` is what the
-    runs before may still take of it: of the rest each gets at most the half, until there are
-    so many that each is given a few.  None: the kernel bounds all of them together.
+    ``bound`` is the limit on all tasks of which the least is left. ``promised`` is what earlier
+    runs may still take of it. A new run gets at most half of the rest; when there are many runs,
+    each still gets a few. None: the kernel bounds all of them together.
     """
     if bound is None:
         return PROCESSES_IN_A_NAMESPACE
@@ -93,7 +94,7 @@ def process_share(bound: task_table.Bound | None, promised: int | None) -> int:
 
 
 def limit_processes(limit: int) -> None:
-    """No more than ``limit`` tasks for our uid, counted by the kernel at each fork."""
+    """Allow at most ``limit`` tasks for our uid, counted by the kernel at each fork."""
     _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
@@ -101,6 +102,6 @@ def limit_processes(limit: int) -> None:
 
 
 def process_limit() -> int | None:
-    """The limit in force; None if there is none."""
+    """Return the limit in force; None if there is none."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     return None if soft == resource.RLIM_INFINITY else soft

@@ -1,7 +1,7 @@
-"""seccomp(2): the filters that an agent gets, and how a process is put under one.
+"""The filters that an agent gets, and their installation in a process: seccomp(2).
 
-Filters stack: each call is answered by the strictest of them, so `surface_filter` and
-`keeper_filter` can be installed in any order, and an agent can only add to them.
+Filters stack: the strictest of them answers each call. So `surface_filter` and `keeper_filter` can
+be installed in any order, and an agent can only add filters.
 """
 
 import ctypes
@@ -22,10 +22,10 @@ class _Program(ctypes.Structure):
 
 
 def install(program: bytes) -> None:
-    """Put this process and all that it will start under ``program``.  Needs no_new_privs.
+    """Put this process and all that it will start under ``program``. Needs no_new_privs.
 
-    Without SECCOMP_FILTER_FLAG_SPEC_ALLOW: where the kernel ties them to seccomp (before
-    5.16), the mitigations of speculative attacks stay on for untrusted code.
+    SECCOMP_FILTER_FLAG_SPEC_ALLOW is not set. If the kernel ties the mitigations of speculative
+    attacks to seccomp (before 5.16), they therefore stay on for untrusted code.
     """
     instructions = ctypes.create_string_buffer(program, len(program))
     description = _Program(len(program) // 8, ctypes.addressof(instructions))

@@ -1,10 +1,9 @@
-"""Keepers take no signals; what they want to know of comes through a signalfd.
+"""The signals of keepers: all are blocked; needed ones are read from a signalfd.
 
-The spawner sets every disposition to its default and blocks every signal, once.
-Whatever it forks inherits both, so there is no instant at which a keeper can be
-interrupted, and an agent only has to unblock.  A signal that reaches an agent
-before that stays pending and takes effect then: blocked signals are never
-dropped, not even ignored ones (signal(7)).
+The spawner sets every disposition to its default and blocks every signal, once. Every process that
+it forks inherits both. So a keeper can never be interrupted, and an agent only has to unblock. A
+signal that reaches an agent before that stays pending and takes effect then: blocked signals are
+never dropped, not even ignored ones (signal(7)).
 """
 
 import os
@@ -19,7 +18,10 @@ _SIGSET_BYTES: Final = 128
 
 
 def refuse_all() -> None:
-    """Default dispositions, everything blocked.  SIGKILL and SIGSTOP are beyond us."""
+    """Set default dispositions and block every signal.
+
+    SIGKILL and SIGSTOP cannot be blocked.
+    """
     everything = signal.valid_signals()
     signal.pthread_sigmask(signal.SIG_SETMASK, everything)
     for number in everything - {signal.SIGKILL, signal.SIGSTOP}:
@@ -27,19 +29,19 @@ def refuse_all() -> None:
 
 
 def accept_all() -> None:
-    """The empty signal mask, as a program expects it."""
+    """Set the empty signal mask, as a program expects it."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def python_defaults() -> None:
-    """The dispositions with which the interpreter would have started a program of its own."""
+    """Set the dispositions with which the interpreter starts a program of its own."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
 def open_signalfd(numbers: Iterable[int]) -> int:
-    """A non-blocking descriptor that becomes readable when one of the blocked signals comes."""
+    """Return a non-blocking descriptor that is readable when one of the blocked signals comes."""
     mask = bytearray(_SIGSET_BYTES)
     for number in numbers:
         mask[(number - 1) // 8] |= 1 << (number - 1) % 8
@@ -47,7 +49,7 @@ def open_signalfd(numbers: Iterable[int]) -> int:
 
 
 def read_signalfd(descriptor: int) -> set[int]:
-    """The signals that came; several of one kind are one."""
+    """Return the signals that came; several of one kind count as one."""
     came: set[int] = set()
     while True:
         try:

@@ -1,17 +1,18 @@
-"""The filter that takes away the parts of the kernel that no agent needs.
+"""The filter that removes the parts of the kernel that no agent needs.
 
-A list of what is refused, not of what is allowed: new calls of a new libc go on working.
-What is refused either is a known way out of a sandbox, or needs privileges that a run does
-not have, or has been a source of kernel faults out of proportion to its use.  EPERM is
-policy, as an unprivileged caller would get it anyway; ENOSYS is for calls that libraries
-know how to do without; other errors are those of a kernel that lacks the thing, so that
-a fallback is taken.
+It lists what is refused, not what is allowed: new calls of a new libc continue to work. A refused
+call is a known way out of a sandbox, or needs privileges that a run does not have, or has been a
+source of kernel faults out of proportion to its use. EPERM is policy, as an unprivileged caller
+would get it anyway. ENOSYS is for calls that libraries can do without. Other errors are those of a
+kernel that lacks the feature, so that a fallback is taken.
 
-Left open on purpose: ptrace and process_vm_readv/writev.  Debuggers, strace and leak
-sanitizers need them, and they reach only what the caller may trace: processes of the run's
-own Landlock domain, pid namespace and uid.  Where keepers are in sight, `keeper_filter`
-forbids them.  NETLINK_ROUTE, read-only without CAP_NET_ADMIN: getifaddrs(3) is built on it,
-and programs as ordinary as a Node.js dev server end without it.
+Left open on purpose:
+
+- ptrace and process_vm_readv/writev. Debuggers, strace and leak sanitizers need them. They reach
+  only what the caller may trace: processes of the run's own Landlock domain, pid namespace and uid.
+  If keepers are in sight, `keeper_filter` forbids them.
+- NETLINK_ROUTE, read-only without CAP_NET_ADMIN. getifaddrs(3) is built on it, and programs as
+  ordinary as a Node.js dev server end without it.
 """
 
 import errno
@@ -46,8 +47,8 @@ _S_ISGID: Final = 0o2000
 _FILE_FLAGS: Final = (0x4008_6602, 0x4004_6602, 0x401C_5820, 0x4080_6685)
 _IOCTL_TYPE_MASK: Final = 0xFF00
 _SUBVOLUMES: Final = (0x9400, 0xBC00)  # btrfs, bcachefs
-#: FICLONE, FICLONERANGE, FIDEDUPERANGE: btrfs's by their number only, and they need a
-#: descriptor for writing.
+#: FICLONE, FICLONERANGE, FIDEDUPERANGE: only their numbers are btrfs's, and they need a descriptor
+#: for writing.
 _CLONES: Final = (0x4004_9409, 0x4020_940D, 0xC018_9436)
 #: F_SETLEASE, F_SETDELEG (Linux 6.19), F_NOTIFY.
 _HOLDS_ON_FILES: Final = (1024, 1040, 1026)
@@ -120,7 +121,7 @@ _MACHINE: Final = (
     *_refuse(errno.EPERM, "direct access to hardware", "iopl", "ioperm"),
 )
 _ATTACK_SURFACE: Final = (
-    # As a kernel built without it: libuv, liburing and databases fall back on both errors.
+    # As a kernel built without it: libuv, liburing and databases have a fallback for both errors.
     *_refuse(
         errno.ENOSYS,
         "does file and socket work that no filter sees",
@@ -148,7 +149,7 @@ _ATTACK_SURFACE: Final = (
         "fanotify_mark",
     ),
     *_refuse(errno.EPERM, "opens files without a path", "open_by_handle_at"),
-    # As a file system without handles: what systemd's and others' code has a fallback for.
+    # As a file system without handles: systemd's code and others have a fallback for that.
     *_refuse(errno.EOPNOTSUPP, "names files without a path", "name_to_handle_at"),
     # As with secretmem.enable=0.
     *_refuse(errno.ENOSYS, "memory that nobody can look into", "memfd_secret"),
@@ -169,7 +170,7 @@ _ATTACK_SURFACE: Final = (
         "other than LINUX, LINUX32, UNAME26, ADDR_NO_RANDOMIZE, query",
         (Condition(0, _PERSONALITIES, negated=True),),
     ),
-    # The kernel looks at the lower half only, so a command in the upper is no disguise.
+    # The kernel reads the lower half only, so a command in the upper half is no disguise.
     Rule(
         "ioctl",
         errno.EPERM,
@@ -178,12 +179,12 @@ _ATTACK_SURFACE: Final = (
         (Condition(1, _TERMINAL),),
     ),
 )
-#: Whoever may read a file can take a lease on it if it is of the same uid, and then each open(2)
-#: of the others waits, 45 s where they are not answered (/proc/sys/fs/lease-break-time).
-#: EINVAL, as file systems without leases say and kernels without dnotify: file servers, which
-#: alone use the former, go on without; inotify has taken the place of the latter.  F_GETLEASE
-#: and F_SETLK are left, and so are F_SETOWN and F_SETSIG: they reach processes that could be
-#: signalled anyway, and `keeper_filter` forbids them where keepers are in sight.
+#: A process that may read a file can take a lease on it if it has the same uid. Then each open(2)
+#: of other processes waits, 45 s if the lease is not given up (/proc/sys/fs/lease-break-time).
+#: EINVAL is the error of file systems without leases and of kernels without dnotify. Only file
+#: servers use leases, and they work without them; inotify has replaced dnotify. F_GETLEASE and
+#: F_SETLK are allowed, and so are F_SETOWN and F_SETSIG: they reach processes that could be
+#: signalled anyway, and `keeper_filter` forbids them if keepers are in sight.
 _HOLDS: Final = Rule(
     "fcntl",
     errno.EINVAL,
@@ -191,8 +192,8 @@ _HOLDS: Final = Rule(
     "F_SETLEASE, F_SETDELEG, F_NOTIFY",
     (Condition(1, _HOLDS_ON_FILES),),
 )
-#: Pid 1 is the run's init, or the machine's.  It survives these, being of one uid with the run,
-#: but then it ends without a word of how the agent did, or is in no hurry to.
+#: Pid 1 is the run's init, or the machine's. Init has the run's uid and survives these calls, but
+#: it would end without reporting how the agent ended, or would be slow to end.
 _INIT: Final = (
     Rule(
         "prlimit64",
@@ -226,7 +227,7 @@ _INIT: Final = (
         )
     ),
 )
-#: As many small sleepers wake up together, so that they do not starve their keepers.
+#: Many small sleepers wake up together, so that they do not starve their keepers.
 _TIMER_SLACK: Final = Rule(
     "prctl",
     errno.EPERM,
@@ -234,9 +235,9 @@ _TIMER_SLACK: Final = Rule(
     "PR_SET_TIMERSLACK",
     (Condition(0, (_PR_SET_TIMERSLACK,)),),
 )
-#: What a run makes in its workspace belongs to the caller on the host, who may be root; nosuid
-#: on the run's own mount says nothing there.  That open(2) can set the bits, too, is harmless:
-#: the file is empty, and whoever writes to it without privileges takes them away.
+#: Files that a run makes in its workspace belong to the caller on the host, who may be root;
+#: nosuid on the run's own mount has no effect there. open(2) can set these bits, too, but that is
+#: harmless: the file is empty, and a write without privileges removes the bits.
 _SETUID_FILES: Final = tuple(
     Rule(
         call,
@@ -269,7 +270,7 @@ _NO_UNIX: Final = (
         "AF_UNIX",
         (Condition(0, (_AF_UNIX,)),),
     ),
-    # One of a stream pair is connected for good.
+    # A socket of a stream pair stays connected for good.
     Rule(
         "socketpair",
         errno.EPERM,
@@ -286,7 +287,7 @@ _NO_INTERNET: Final = (
         "AF_INET, AF_INET6, AF_NETLINK",
         (Condition(0, (_AF_INET, _AF_INET6, _AF_NETLINK)),),
     ),
-    # As where net.ipv4.tcp_fastopen is off.  For sockets that came by another way.
+    # As if net.ipv4.tcp_fastopen is off. For sockets that came by another way.
     *(
         Rule(
             call,
@@ -316,7 +317,7 @@ _INTERNET: Final = (
             Condition(1, (_SOCK_STREAM, _SOCK_DGRAM), mask=_SOCK_TYPE_MASK, negated=True),
         ),
     ),
-    # Go asks for MPTCP first, and takes TCP on this error.
+    # Go asks for MPTCP first, and uses TCP on this error.
     Rule(
         "socket",
         errno.EPROTONOSUPPORT,
@@ -332,7 +333,7 @@ _INTERNET: Final = (
         (Condition(0, (_AF_NETLINK,)), Condition(2, (_NETLINK_ROUTE,), negated=True)),
     ),
 )
-#: What namespaces wall off at strict, and nothing but us at standard.
+#: Namespaces separate these at strict; at standard only this filter does.
 _SHARED_HOST: Final = (
     # As a kernel built without them.
     *_refuse(
@@ -352,7 +353,7 @@ _SHARED_HOST: Final = (
         "mq_open",
         "mq_unlink",
     ),
-    # As a file system without them.  Landlock does not look at metadata.
+    # As a file system without them. Landlock does not check metadata.
     *_refuse(
         errno.EOPNOTSUPP,
         "writes attributes of files anywhere",
@@ -366,7 +367,7 @@ _SHARED_HOST: Final = (
         "removexattrat",
         "file_setattr",
     ),
-    # The same by a descriptor for reading.  ENOTTY: as a file system without them.
+    # The same by a descriptor for reading. ENOTTY: as a file system without them.
     Rule(
         "ioctl",
         errno.ENOTTY,
@@ -413,7 +414,7 @@ def surface_filter(
     user_namespaces: bool = False,
     truncation: bool = True,
 ) -> bytes:
-    """The program for an agent at strict or standard; the parameters are those of `rules`."""
+    """Return the program for an agent at strict or standard; parameters as in `rules`."""
     return bpf.assemble(
         rules(
             network=network,
@@ -433,15 +434,15 @@ def rules(
     user_namespaces: bool = False,
     truncation: bool = True,
 ) -> tuple[Rule, ...]:
-    """What is refused, with which error and why.
+    """Return what is refused, with which error and why.
 
-    ``network``: NONE leaves no internet socket at all.  Where an empty network namespace is
-    the wall, as at strict, say HOST: what is in there is the run's own, its loopback too.
-    ``unix_sockets``: whether AF_UNIX sockets may be made, other than connected pairs; say
-    False where the host's socket files can be named and Landlock cannot confine them (ABI < 9).
-    ``shares_host``: there is no private root and no IPC namespace (standard).
-    ``user_namespaces``: new namespaces may be made, and entered.
-    ``truncation``: False where `landlock.restrict` does not cover truncate(2) (ABI < 3).
+    ``network``: NONE leaves no internet socket at all. If an empty network namespace is the
+    barrier, as at strict, pass HOST: what is in there is the run's own, its loopback too.
+    ``unix_sockets``: True if AF_UNIX sockets may be made, beside connected pairs. Pass False if
+    the host's socket files can be named and Landlock cannot confine them (ABI < 9).
+    ``shares_host``: there is no private root and no IPC namespace (standard). ``user_namespaces``:
+    new namespaces may be made, and entered. ``truncation``: False if `landlock.restrict` does not
+    cover truncate(2) (ABI < 3).
     """
     rows = [*_CLONE3, *_MOUNTS, *_MACHINE, *_ATTACK_SURFACE, *_INIT, _TIMER_SLACK, *_SETUID_FILES]
     rows += [_HOLDS, _PAIRS, _FAMILIES]

@@ -1,14 +1,14 @@
 """The numbers of the system calls that our filters name.
 
-x86_64 is what the tests run on; the numbers of aarch64 are written down from
-asm-generic/unistd.h and are untested.  From 424 on they are the same everywhere.
+The tests run on x86_64. The numbers of aarch64 are copied from asm-generic/unistd.h and are
+untested. From 424 on, the numbers are the same everywhere.
 """
 
 from typing import Final
 
 _COLUMNS: Final = {"x86_64": 0, "aarch64": 1}
 
-#: Name: number on x86_64, on aarch64; None where the architecture does not have the call.
+#: Name: number on x86_64, number on aarch64; None if the architecture does not have the call.
 NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "_sysctl": (156, None),
     "acct": (163, 89),
@@ -136,5 +136,5 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
 
 
 def number(name: str, machine: str) -> int | None:
-    """The number of system call ``name``; None if ``machine`` does not have it."""
+    """Return the number of system call ``name``; None if ``machine`` does not have it."""
     return NUMBERS[name][_COLUMNS[machine]]

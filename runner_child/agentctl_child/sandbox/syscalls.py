@@ -1,7 +1,7 @@
-"""The gateway to those system calls that the standard library does not offer.
+"""The gateway to the system calls that the standard library does not offer.
 
-x86_64 is what the tests run on; the aarch64 numbers are written down from
-asm-generic/unistd.h and are untested.
+The tests run on x86_64. The numbers of aarch64 are copied from asm-generic/unistd.h and are
+untested.
 """
 
 import ctypes
@@ -58,17 +58,19 @@ def _checked(returned: int, what: str) -> int:
 
 
 def syscall(what: str, number: int, *arguments: object) -> int:
-    """What system call ``number`` returned; integers are passed as longs, the rest as it is.
+    """Return the result of system call ``number``.
 
-    Raises OSError with ``what`` in its text.
+    Integers are passed as longs, the other arguments unchanged. Raises OSError with ``what`` in
+    its text.
     """
-    # ctypes passes a bare int as a C int: half a register of a variadic call is rubbish.
+    # ctypes passes a bare int as a C int: half of a register of a variadic call would be
+    # undefined.
     words = [_long(a) if isinstance(a, int) else a for a in arguments]
     return uninterrupted(what, lambda: _checked(_syscall(_long(number), *words), what))
 
 
 def uninterrupted(what: str, make: Callable[[], _T]) -> _T:
-    """What *make*, one call, returned; it is made again as often as it is interrupted.
+    """Return the result of *make*, a single call; it is repeated as often as it is interrupted.
 
     Keepers take no signals, so that what they set up is either done or refused.
     """
@@ -81,7 +83,7 @@ def uninterrupted(what: str, make: Callable[[], _T]) -> _T:
 
 
 def call(what: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """The same for a call that Python does offer, so that its failures look alike."""
+    """Do the same for a call that Python offers, so that its failures look alike."""
     try:
         return uninterrupted(what, lambda: function(*args, **kwargs))
     except OSError as error:
@@ -90,22 +92,25 @@ def call(what: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwa
 
 
 def prctl(what: str, option: int, *arguments: object) -> int:
-    """Ask or tell the kernel about this process; missing arguments are 0, as it often demands."""
+    """Query or set a property of this process.
+
+    Missing arguments are 0, as the kernel often demands.
+    """
     words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
     words += [ctypes.c_ulong(0)] * (4 - len(words))
     return uninterrupted(what, lambda: _checked(_prctl(option, *words), what))
 
 
 def mount(source: bytes, target: bytes, kind: bytes | None, flags: int) -> None:
-    """Mount something, without options of its file system."""
+    """Mount a file system, without options of its own."""
     call("mount", lambda: _checked(_libc.mount(source, target, kind, flags, None), "mount"))
 
 
 def unmount(target: bytes, flags: int) -> None:
-    """Take away what is mounted on ``target``."""
+    """Remove the mount on ``target``."""
     call("umount2", lambda: _checked(_libc.umount2(target, flags), "umount2"))
 
 
 def signalfd(mask: bytes, flags: int) -> int:
-    """A new descriptor that is readable when one of the signals of a sigset_t comes."""
+    """Return a new descriptor that is readable when one of the signals of a sigset_t comes."""
     return _checked(_libc.signalfd(-1, mask, flags), "signalfd")

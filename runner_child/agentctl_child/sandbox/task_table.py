@@ -1,8 +1,8 @@
-"""How many tasks (processes and threads) may still be made on this machine, and what bounds them.
+"""The number of tasks (processes and threads) that this machine can still make, and its limits.
 
-Three counters are shared by everybody: the numbers of our pid namespace (``kernel.pid_max``,
-of a namespace's own since Linux 6.14), ``kernel.threads-max``, and ``pids.max`` of each control
-group above us.  Only read here; what a run is left of them is for `rlimits` to set.
+Three counters are shared by all processes: the numbers of our pid namespace (``kernel.pid_max``, a
+namespace's own since Linux 6.14), ``kernel.threads-max``, and ``pids.max`` of each control group
+above us. They are only read here; `rlimits` sets what a run gets of them.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _SMALLEST_RESERVE: Final = 16
 
 
 class Bound(NamedTuple):
-    """A limit on tasks: what it is called, how high it is, how many tasks count against it."""
+    """A limit on tasks: its name, its value, and the number of tasks that count against it."""
 
     name: str
     limit: int
@@ -28,25 +28,25 @@ class Bound(NamedTuple):
 
     @property
     def left(self) -> int:
-        """Tasks that may still be made."""
+        """The number of tasks that may still be made."""
         return self.limit - self.used
 
     @property
     def for_runs(self) -> int:
-        """Those of them that runs may have: without what the caller needs in order to stop them."""
+        """The tasks that runs may have: ``left`` without the reserve that a stop needs."""
         return self.left - reserve_of(self.limit)
 
 
 def reserve_of(limit: int) -> int:
-    """Tasks that no run gets: for keepers, for the caller's shell and ``agentctl stop``."""
+    """Return the tasks that no run gets: for keepers, the caller's shell and ``agentctl stop``."""
     return max(_SMALLEST_RESERVE, min(_LARGEST_RESERVE, limit // 8))
 
 
 def bounds(ample: int = 0) -> list[Bound]:
-    """All that are in force.
+    """Return all bounds that are in force.
 
-    Where more than ``ample`` are left at the first estimate of what a pid namespace holds,
-    nobody is counted one by one.
+    If more than ``ample`` tasks are left by the first estimate of what a pid namespace holds,
+    tasks are not counted one by one.
     """
     found = []
     total = _all_tasks()
@@ -54,7 +54,7 @@ def bounds(ample: int = 0) -> list[Bound]:
         found.append(Bound("kernel.threads-max", limit, total))
     if (limit := _number("/proc/sys/kernel/pid_max")) is not None:
         used = total
-        # That is the whole machine's number: too high for a namespace below the first one.
+        # The total is the whole machine's: too high for a namespace below the first one.
         if limit - total <= ample and not _is_first_namespace():
             used = _tasks_in_sight()
         found.append(Bound("kernel.pid_max", limit, used))
@@ -66,12 +66,12 @@ def bounds(ample: int = 0) -> list[Bound]:
 
 
 def tightest(ample: int = 0) -> Bound | None:
-    """The one that leaves runs the least; None where the kernel tells of none."""
+    """Return the bound that leaves the least for runs; None if the kernel reports none."""
     return min(bounds(ample), key=lambda bound: bound.for_runs, default=None)
 
 
 def nearest(uid: int) -> Bound | None:
-    """The bound that a fork of a process of ``uid`` has most probably met just now."""
+    """Return the bound that a fork of a process of ``uid`` has most probably met just now."""
     found = bounds(ample=_LARGEST_RESERVE)
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if uid and soft != resource.RLIM_INFINITY:  # the kernel does not count root's
@@ -80,7 +80,7 @@ def nearest(uid: int) -> Bound | None:
 
 
 def tasks_of(uid: int) -> int:
-    """How many tasks a uid has now: RLIMIT_NPROC counts threads, on the whole machine."""
+    """Return how many tasks a uid has now: RLIMIT_NPROC counts threads, on the whole machine."""
     count = 0
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -91,14 +91,14 @@ def tasks_of(uid: int) -> int:
 
 
 def _uid_of(pid: str) -> int:
-    # What is not dumpable belongs to root in /proc (proc_pid(5)).
+    # In /proc, a process that is not dumpable belongs to root (proc_pid(5)).
     with open(f"/proc/{pid}/status", "rb") as file:
         _, _, rest = file.read().partition(b"\nUid:\t")
     return int(rest.split(None, 1)[0])
 
 
 def _threads_of(pid: str) -> int:
-    # A directory's links: itself, its entry, and one for each directory in it.
+    # The links of a directory: itself, its entry, and one for each directory in it.
     return os.stat(f"/proc/{pid}/task").st_nlink - 2
 
 
@@ -112,7 +112,7 @@ def _tasks_in_sight() -> int:
 
 
 def _all_tasks() -> int:
-    """All of the machine's, as the kernel keeps count of them (proc_loadavg(5))."""
+    """Return the number of all tasks of the machine, counted by the kernel (proc_loadavg(5))."""
     try:
         return int(_read("/proc/loadavg").split()[3].partition("/")[2])
     except (OSError, ValueError, IndexError):
@@ -128,9 +128,9 @@ def _is_first_namespace() -> bool:
 
 @functools.cache
 def _groups() -> tuple[tuple[str, str], ...]:
-    """The control groups around us that may bound tasks: what to call the bound, and where it is.
+    """Return the control groups around us that may bound tasks: the bound's name, and the path.
 
-    We stay in the one that we were started in.
+    We stay in the group that we were started in.
     """
     found = []
     with contextlib.suppress(OSError):
@@ -140,7 +140,7 @@ def _groups() -> tuple[tuple[str, str], ...]:
                 if _is_of(mount, controllers):
                     top, place = os.fsdecode(mount.root), os.fsdecode(mount.place)
                     below = os.path.relpath(path, top)
-                    # What is mounted may begin below the group, or our namespace above it.
+                    # The mount may begin below the group, or our namespace above it.
                     group = place if below.startswith("..") else os.path.join(place, below)
                     while group.startswith(place):
                         group = os.path.normpath(group)

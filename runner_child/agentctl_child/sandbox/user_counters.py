@@ -1,11 +1,11 @@
-"""What a run may take of the counters that the kernel keeps for its caller, user_namespaces(7).
+"""A run's share of the counters that the kernel keeps for its caller, user_namespaces(7).
 
-A task in a user namespace is charged there, and in each namespace above for whoever made the
-one below (ucounts, Linux 5.14 for the limits of getrlimit(2)).  So what a run of an ordinary
-user's uses up, all of that user's programs lack.  Each namespace has limits of its own on
-what is charged through it: those are set here.
+A task in a user namespace is charged there. In each namespace above, the user who made the one
+below is charged (ucounts; Linux 5.14 for the limits of getrlimit(2)). So what a run of an ordinary
+user takes is missing for all programs of that user. Each namespace has its own limits on what is
+charged through it: those are set here.
 
-As root, a run has a uid of its own and is counted for itself.
+Started by root, a run has a uid of its own and is counted separately.
 """
 
 import errno
@@ -15,28 +15,28 @@ from typing import Final
 
 from agentctl_child.sandbox import syscalls, task_table
 
-#: A run gets the half; the programs of its user keep the other.
+#: A run gets half; the programs of its user keep the other half.
 _SETTINGS: Final = (
     ("max_inotify_instances", "/proc/sys/fs/inotify/max_user_instances"),
     ("max_inotify_watches", "/proc/sys/fs/inotify/max_user_watches"),
 )
-#: Where far more tasks than these are left, nobody is counted one by one.
+#: If far more tasks than these are left, tasks are not counted one by one.
 _AMPLE_TASKS: Final = 8192
 
 
 def leave_the_caller(uid: int) -> None:
-    """Lower our own limits to what a user namespace that we make is to be charged at most.
+    """Lower our own limits to the most that a user namespace of ours is to be charged.
 
-    The kernel copies them into the namespace when it is made: all that is charged through it
-    is held against them, together with what the user has otherwise.  For tasks that is exact:
-    all runs of a user together leave the reserve.  Before Linux 5.14 it has no effect.
+    The kernel copies the limits into the namespace when it is made. Everything that is charged
+    through it is compared with them, together with what the user has otherwise. For tasks that is
+    exact: all runs of a user together leave the reserve. Before Linux 5.14 it has no effect.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     limits = [] if soft == resource.RLIM_INFINITY else [soft - task_table.reserve_of(soft)]
     bound = task_table.tightest(_AMPLE_TASKS)
     if bound is not None:
-        # Of the table's tasks some are the user's own; where there is room, it need not be known
-        # how many.
+        # Some of the counted tasks are the user's own. If there is enough room, their number need
+        # not be known.
         own = 0 if bound.for_runs > bound.used + _AMPLE_TASKS else task_table.tasks_of(uid)
         limits.append(own + bound.for_runs)
     if limits:
@@ -50,7 +50,7 @@ def leave_the_caller(uid: int) -> None:
 def bound_namespace() -> None:
     """Bound what is charged through our user namespace beside the limits of getrlimit(2).
 
-    Needs CAP_SYS_RESOURCE in it, and a /proc that can be written to.
+    Needs CAP_SYS_RESOURCE in it, and a writable /proc.
     """
     for name, of_the_user in _SETTINGS:
         try:

@@ -1,1 +1,1 @@
-"""What runs inside an agent's process: the channel, the ``run`` object, cancellation, modes."""
+"""The code inside an agent's process: the channel, the ``run`` object, cancellation, modes."""

@@ -1,8 +1,8 @@
-"""`run`: all that an agent's author needs, in one object.
+"""The `run` object, which holds everything that an agent's author needs.
 
-Works in a function that agentctl runs, in a program that agentctl runs (it connects
-at the first use), and outside: there events are dropped, calls granted, and the
-input is None, so that an agent can be tried by hand.
+It works in a function that agentctl runs, and in a program that agentctl runs (there it connects
+at the first use). It also works outside agentctl, so that an agent can be tried by hand: there
+events are dropped, calls are granted, and the input is None.
 """
 
 import os
@@ -34,10 +34,10 @@ _QUALITIES: Final = ("reported", "partial", "estimated", "unknown")
 
 
 class Run:
-    """The run, as its agent sees it.  Safe to use from any thread and any task.
+    """The run, as its agent sees it. Safe to use from any thread and any task.
 
-    Once the run is being stopped, whatever reports, asks or waits raises `RunCancelled`,
-    except in code that is handling it: there the reporting methods still report.
+    Once the run is being stopped, every method that reports, asks or waits raises `RunCancelled`.
+    The exception is code that is handling it: there the reporting methods still report.
     """
 
     def __init__(self, supervision: Supervision) -> None:
@@ -50,7 +50,7 @@ class Run:
 
     @property
     def supervised(self) -> bool:
-        """Whether agentctl runs this process."""
+        """True if agentctl runs this process."""
         return self._supervision.connection() is not None
 
     @property
@@ -61,26 +61,26 @@ class Run:
 
     @property
     def input(self) -> Any:
-        """What the run was started with; None if nothing."""
+        """The input that the run was started with; None if there is none."""
         self._supervision.connection()
         return self._supervision.input
 
     @property
     def resumed(self) -> Resumed | None:
-        """The earlier run that this one goes on with (``agentctl resume``); None: there is none."""
+        """The earlier run that this one continues (``agentctl resume``), or None."""
         self._supervision.connection()
         return self._supervision.resumed
 
     @property
     def cancel_token(self) -> CancelToken:
-        """Says whether the run is being stopped."""
+        """The token that tells if the run is being stopped."""
         self._supervision.connection()
         return self._supervision.token
 
     def inputs(self) -> Inputs:
-        """The items sent to the run while it is alive, for ``for`` and for ``async for``.
+        """Return the items sent to the run while it is alive, for ``for`` and for ``async for``.
 
-        Ends when no more can come; each item goes to one iterator only.
+        The iteration ends when no more items can come. Each item goes to one iterator only.
         """
         connection = self._supervision.connection()
         return Inputs(None if connection is None else connection.inputs)
@@ -90,7 +90,8 @@ class Run:
     def emit_text(self, text: str, source: str = "", call: Call | None = None) -> None:
         """Report a piece of streamed text of any length.
 
-        *call*: the model call that it comes from; needed where several run at once.
+        *call* is the model call that the text comes from. It is needed if several calls run at
+        once.
 
         Raises:
             ValueError: an argument is not a str, or *source* is longer than 256.
@@ -115,8 +116,8 @@ class Run:
         """Report a whole message: for people, to stop, or to hand over to *target*.
 
         Raises:
-            ValueError: an argument is not what it should be, or *text* is too long for one
-                message: then use `emit_text`.
+            ValueError: an argument is invalid, or *text* is too long for one message; then use
+                `emit_text`.
             RunCancelled: the run is being stopped.
         """
         text = outgoing.clean(text, "text")
@@ -134,7 +135,7 @@ class Run:
         self._supervision.emit(event, outgoing.weight_of(text, source, target))
 
     def progress(self, done: float, total: float = 0, note: str = "") -> None:
-        """Report that *done* of *total* is done; a total of 0 is an unknown one.
+        """Report that *done* of *total* is done; a total of 0 means that the total is unknown.
 
         Raises:
             ValueError: a number is not finite.
@@ -155,10 +156,12 @@ class Run:
         call: Call | str = "",
         quality: UsageQuality = "reported",
     ) -> None:
-        """Report tokens.  With *call* they are that call's totals so far: the last report counts.
+        """Report tokens.
+
+        With *call* they are the totals of that call so far: the last report counts.
 
         Raises:
-            ValueError: a count is negative or no int, or *quality* is not of the list.
+            ValueError: a count is negative or not an int, or *quality* is not in the list.
             RunCancelled: the run is being stopped.
         """
         call_id = call.id if isinstance(call, Call) else call
@@ -172,10 +175,10 @@ class Run:
         self._supervision.emit(event, outgoing.weight_of(model))
 
     def checkpoint(self, state: object) -> None:
-        """Report a state from which the agent could go on; anything that JSON can say.
+        """Report a state from which the agent could continue: any value that JSON can represent.
 
         Raises:
-            ValueError: it is not JSON, or too big for one message.
+            ValueError: the state is not JSON, or too big for one message.
             RunCancelled: the run is being stopped.
         """
         raw = outgoing.value(state, "the state")
@@ -191,7 +194,7 @@ class Run:
         """Name a file as a product of the run.
 
         Raises:
-            ValueError: *path* is no path or longer than 4096.
+            ValueError: *path* is not a path, or is longer than 4096.
             RunCancelled: the run is being stopped.
         """
         try:
@@ -206,7 +209,7 @@ class Run:
         """Report a diagnostic line, cut at 65,536 characters.
 
         Raises:
-            ValueError: *text* is no str, or *level* is not of the list.
+            ValueError: *text* is not a str, or *level* is not in the list.
             RunCancelled: the run is being stopped.
         """
         longest = min(outgoing.MAX_LOG_LINE, self._supervision.limits.piece)
@@ -215,7 +218,7 @@ class Run:
         self._supervision.emit(LogLine(text=line, level=checked), outgoing.weight_of(line))
 
     def flush(self) -> None:
-        """Send what was reported; returns when the supervisor's end has it."""
+        """Send the queued reports; return when they are written to the channel."""
         connection = self._supervision.connection()
         if connection is None:
             return
@@ -225,7 +228,7 @@ class Run:
     # --- what it asks for -------------------------------------------------
 
     def tool_call(self, name: str, args: object = None) -> Call:
-        """A call of the tool *name*, to be entered by ``with`` or ``async with``.
+        """Return a call of the tool *name*, to be entered by ``with`` or ``async with``.
 
         Raises:
             ValueError: *name* is empty or longer than 256, or *args* are not JSON.
@@ -233,7 +236,7 @@ class Run:
         return self._call("tool", name, args)
 
     def model_call(self, name: str, request: object = None) -> Call:
-        """A call of the model *name*, to be entered by ``with`` or ``async with``.
+        """Return a call of the model *name*, to be entered by ``with`` or ``async with``.
 
         Raises:
             ValueError: *name* is empty or longer than 256, or *request* is not JSON.

@@ -1,8 +1,8 @@
-"""Async generator functions: what they yield is reported; their result is None.
+"""The mode for async generator functions: yielded values are reported; the result is None.
 
-They run in the loop of their library, whose own cancellation reaches them where they
-wait.  One that stands at a yield has `RunCancelled` raised there; what it yields in answer
-is reported too, and then it is closed.
+They run in the loop of their library. The library's own cancellation reaches them where they wait.
+In a generator that is suspended at a yield, `RunCancelled` is raised at that yield. If it yields a
+value in response, that value is reported too, and then the generator is closed.
 """
 
 import functools
@@ -15,7 +15,7 @@ from agentctl_child.sdk.yielded import report
 
 
 class AsyncGeneratorMode:
-    """Calls an async generator function in *loop*, and runs what it gives to its end."""
+    """Calls an async generator function in *loop*, and runs the generator to its end."""
 
     def __init__(self, interruption: Interruption, loop: Mode) -> None:
         self._interruption = interruption
@@ -25,7 +25,7 @@ class AsyncGeneratorMode:
         self.close = loop.close
 
     def call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> object:
-        """None, or what the generator raises."""
+        """Run the generator to its end; return None or raise the generator's exception."""
         return self._loop.call(self._exhaust, (function, arguments))
 
     async def _exhaust(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
@@ -40,15 +40,15 @@ class AsyncGeneratorMode:
                 return
             except BaseException as error:
                 if getattr(generator, "ag_frame", None) is None:
-                    raise  # it came out of the generator
+                    raise  # raised by the generator itself
                 if isinstance(error, RunCancelled):
                     await self._end(generator, error)
                     raise
-                # A mistake is an error where it was made: at the yield.
+                # An invalid value is an error at the place of its yield.
                 step = functools.partial(generator.athrow, error)
 
     async def _end(self, generator: AsyncGenerator[object, None], stop: RunCancelled) -> None:
-        """Raise *stop* in a generator that stands at a yield.  Called while that is handled."""
+        """Raise *stop* in a generator that is suspended at a yield, while *stop* is handled."""
         try:
             report(await generator.athrow(stop), self._interruption)
         except (RunCancelled, StopAsyncIteration):

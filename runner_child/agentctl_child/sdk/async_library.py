@@ -1,14 +1,14 @@
-"""Which library runs an ``async def``: asyncio or trio.
+"""The choice of the library that runs an ``async def`` function: asyncio or trio.
 
-The rule, in the order in which it is applied:
+The rules are applied in this order:
 
-1. What `runs_on` says.
-2. The library that the module which defines the function has imported, by itself or
-   by a name of its.  Both: an error that asks for `runs_on`.
+1. The library that `runs_on` names.
+2. The library that the module of the function has imported, as a module or by one of its names.
+   If it has imported both, an error asks for `runs_on`.
 3. asyncio.
 
-trio is the agent's own, never a dependency of ours: it is imported here only for a
-function that says that it runs on it.
+trio belongs to the agent and is never a dependency of ours. It is imported here only for a
+function that runs on it.
 """
 
 import functools
@@ -29,7 +29,7 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 
 def runs_on(library: AsyncLibrary) -> Callable[[_F], _F]:
-    """Say which library runs this ``async def``, where its module's imports do not.
+    """Name the library that runs this ``async def``, if the imports of its module do not show it.
 
     Raises:
         ValueError: *library* is neither ``asyncio`` nor ``trio``.
@@ -45,7 +45,7 @@ def runs_on(library: AsyncLibrary) -> Callable[[_F], _F]:
 
 
 def library_of(agent: object) -> AsyncLibrary:
-    """What runs *agent*: a function, or a coroutine or async generator that one gave.
+    """Return the library of *agent*: a function, or a coroutine or async generator from one.
 
     Raises:
         TargetError: its module has imported both.
@@ -68,10 +68,10 @@ def library_of(agent: object) -> AsyncLibrary:
 
 
 def trio_module() -> Any:
-    """The agent's trio.
+    """Return the agent's trio.
 
     Raises:
-        TargetError: its interpreter has none.
+        TargetError: the agent's interpreter has none.
     """
     try:
         return importlib.import_module("trio")
@@ -80,7 +80,7 @@ def trio_module() -> Any:
 
 
 def _layers(agent: object) -> Iterator[object]:
-    """*agent* and all that it wraps, from the outside."""
+    """Yield *agent* and everything that it wraps, from the outside in."""
     while True:
         yield agent
         if isinstance(agent, functools.partial):
@@ -110,7 +110,7 @@ def _has_imported(names: Mapping[str, object], library: AsyncLibrary) -> bool:
         return False
     homes = set()
     for value in list(names.values()):
-        # Of other objects no attribute is looked at: they may do anything then.
+        # No attribute of any other object is read: that could run arbitrary code.
         if isinstance(value, ModuleType):
             homes.add(value.__name__)
         elif isinstance(value, FunctionType | type):

@@ -1,4 +1,4 @@
-"""Chooses how a task waits for the channel's thread: by the event loop that runs it."""
+"""The choice of how a task waits for the channel's thread, by the event loop that runs it."""
 
 import sys
 from types import ModuleType
@@ -7,10 +7,10 @@ from agentctl_child.sdk.waiting import AsyncWaiter
 
 
 def async_waiter() -> AsyncWaiter:
-    """A waiter for the event loop that runs in this thread.
+    """Return a waiter for the event loop that runs in this thread.
 
     Raises:
-        RuntimeError: none does.
+        RuntimeError: no event loop runs in this thread.
     """
     trio = sys.modules.get("trio")
     if trio is not None and _runs_here(trio):
@@ -26,5 +26,5 @@ def _runs_here(trio: ModuleType) -> bool:
     try:
         trio.lowlevel.current_task()
     except (RuntimeError, AttributeError):
-        return False  # asyncio's thread, or half-way through its import
+        return False  # asyncio's thread, or trio is only half imported
     return True

@@ -1,6 +1,6 @@
-"""Functions written for asyncio.
+"""The mode for functions written for asyncio.
 
-Imported before the agent's paths are on ``sys.path``: an agent may have an
+This module is imported before the agent's paths are on ``sys.path``: an agent may have an
 ``asyncio.py`` of its own.
 """
 
@@ -13,17 +13,17 @@ from typing import Any, Final, cast
 from agentctl_child.sdk.cancellation import CANCELLATIONS, LOOP_S, MACHINERY, Interruption
 from agentctl_child.sdk.waiting import ThreadWaiter
 
-#: How long tasks that a finished function left behind may take to end.
+#: Time in which the tasks that a finished function left behind must end.
 LEFTOVERS_S: Final = 5.0
 
 CANCELLATIONS.append(asyncio.CancelledError)
 MACHINERY.append(os.path.dirname(asyncio.__file__) + os.sep)
-# Made here, because making it imports from asyncio by name, which may be the agent's later.
+# Made here: making it imports from asyncio by name, and later that name may be the agent's module.
 asyncio.get_event_loop_policy()
 
 
 class FutureWaiter:
-    """A waiter of the event loop that runs in this thread."""
+    """A waiter for the event loop that runs in this thread."""
 
     __slots__ = ("_future", "_loop")
 
@@ -32,11 +32,11 @@ class FutureWaiter:
         self._future: asyncio.Future[None] = self._loop.create_future()
 
     def wake(self) -> None:
-        """End the wait, or the one that is about to begin."""
+        """End the wait, or the next one if none has begun."""
         try:
             self._loop.call_soon_threadsafe(self._resolve)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits
+            pass  # the loop is closed: no task waits
 
     async def wait(self) -> None:
         """Suspend the calling task until `wake`."""
@@ -61,31 +61,32 @@ class AsyncioMode:
         interruption.task_was_told = _current_task_is_cancelling
 
     def call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> object:
-        """What *function* returns or raises."""
+        """Return or raise what *function* returns or raises."""
         return self._runner.run(self._main(function, arguments))
 
     async def _main(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> object:
         self._task = cast("asyncio.Task[object]", asyncio.current_task())
         self._loop = asyncio.get_running_loop()
-        # After the two above: a stop either finds them, or is found here.
+        # After the two lines above: a stop either finds both values, or is found here.
         if self._interruption.token.is_cancelled:
             self._cancel()
         return await cast("Coroutine[Any, Any, object]", function(*arguments))
 
     def interrupt(self) -> None:
-        """Cancel the task; if sync code keeps the loop from it, interrupt that."""
+        """Cancel the task; if sync code blocks the loop, interrupt that code."""
         self._soon(self._cancel)
         _thread.start_new_thread(self._escalate, ())
 
     def loop_turns(self) -> int:
-        """How often the loop answered so far; asks it to answer once more."""
+        """Return how often the loop has answered so far; ask it to answer once more."""
         self._soon(self._count_turn)
         return self._turns
 
     def close(self) -> None:
-        """Cancel the tasks that are left and give them `LEFTOVERS_S`, or the grace of a stop.
+        """Cancel the tasks that are left and wait for their end.
 
-        Threads of the executor are not waited for: they end with the process.
+        They have `LEFTOVERS_S`, or at a stop its grace period. Threads of the executor are not
+        waited for: they end with the process.
         """
         if self._loop is None or self._loop.is_closed():
             return
@@ -114,7 +115,7 @@ class AsyncioMode:
             try:
                 self._loop.call_soon_threadsafe(callback)
             except RuntimeError:
-                pass  # the loop is closed: the function is over
+                pass  # the loop is closed: the function has ended
 
 
 async def _ended(tasks: set[asyncio.Task[Any]], timeout: float | None) -> None:

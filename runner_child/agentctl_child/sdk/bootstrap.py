@@ -1,8 +1,8 @@
 """The program text that starts an agent in another interpreter: ``python -I -c BOOTSTRAP``.
 
-That interpreter needs msgspec and nothing else of ours: when it has no copy of this
-package, it uses the one beside the supervisor.  What it lacks it says over the
-channel, in bytes that were made here, since it may have no msgspec to make any.
+That interpreter needs only msgspec. If it has no copy of this package, it uses the copy beside the
+supervisor. It reports over the channel what it lacks. Those frames are made here, because the
+other interpreter may have no msgspec to make them.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Calls of models and tools, each of which asks the gate first."""
+"""Calls of models and tools; each of them asks the gate first."""
 
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -17,9 +17,9 @@ _MAX_ERROR: Final = 2000
 
 
 class CallRefused(Exception):  # noqa: N818 - the public name says what happened
-    """The supervisor does not permit this call; ``why`` says what refused it.
+    """The supervisor does not permit this call; ``why`` names what refused it.
 
-    An `Exception`: an agent may go on without the call.
+    This is an `Exception`: an agent may continue without the call.
     """
 
     def __init__(self, why: str, name: str = "") -> None:
@@ -28,10 +28,10 @@ class CallRefused(Exception):  # noqa: N818 - the public name says what happened
 
 
 class Call:
-    """One call, for ``with`` and for ``async with``.
+    """A single call, for ``with`` and for ``async with``.
 
-    Entering asks the gate and raises `CallRefused` if it says no; leaving tells how
-    the call went.  Set ``result`` inside the block to have it in the log.
+    Entering asks the gate and raises `CallRefused` if the gate refuses. Leaving reports how the
+    call ended. Set ``result`` inside the block to have it in the log.
     """
 
     __slots__ = ("_args", "_connection", "_interruption", "_result", "_used", "id", "kind", "name")
@@ -58,12 +58,12 @@ class Call:
 
     @property
     def result(self) -> Any:
-        """What the call gave, as the log is to have it; anything that JSON can say."""
+        """The result of the call for the log: any value that JSON can represent."""
         return self._result
 
     @result.setter
     def result(self, given: Any) -> None:
-        # Looked at here, at the caller's line, and not when the block ends.
+        # Checked here, at the caller's line, and not when the block ends.
         outgoing.value(given, f"the result of {self.name}")
         self._result = given
 
@@ -107,8 +107,8 @@ class Call:
     ) -> None:
         if self._connection is None:
             return
-        # In this thread and now, not when the flusher comes round: once the block is
-        # left, a kill must not turn this call into one of unknown outcome.
+        # Sent in this thread and at once, not by the flusher: after the block has ended, a kill
+        # must not turn this call into one of unknown outcome.
         self._connection.say(self._finished(self._connection, error))
 
     async def __aexit__(
@@ -127,7 +127,7 @@ class Call:
         if connection is None or not self._interruption.token.is_cancelled:
             return connection
         if self._interruption.told:
-            # The supervisor is to know that its stop is being ignored.
+            # The supervisor must learn that its stop is being ignored.
             connection.say(self._message(connection))
         if self._interruption.is_handled():
             raise CallRefused("the run is being stopped", self.name)
@@ -165,13 +165,13 @@ class Call:
         try:
             raw = outgoing.value(self._result, "the result")
         except ValueError as error:
-            # The object was changed after it was set: no reason to fail the call now.
+            # The object was changed after it was set. That is no reason to fail the call now.
             raw = outgoing.value({"omitted": str(error)}, "the note")
         return outgoing.fitting(raw, connection.limits)
 
 
 def one_line(error: BaseException) -> str:
-    """``Kind: text`` of *error*, whatever its own ``__str__`` does."""
+    """Return *error* as ``Kind: text``, whatever its own ``__str__`` does."""
     try:
         text = " ".join(str(error).split())
     except Exception:  # noqa: BLE001 - the agent's own __str__ may raise anything

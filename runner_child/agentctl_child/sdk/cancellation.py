@@ -1,15 +1,16 @@
-"""How a stop reaches the agent's code.
+"""The ways in which a stop reaches the agent's code.
 
-`CancelToken` is the fact, for everybody to see.  `Interruption` brings it to code
-that does not look: a signal to the main thread, whose handler raises
-`RunCancelled`.  That breaks `time.sleep`, a blocking `recv`, a lock, a `waitpid`.
+`CancelToken` holds the fact that the run is being stopped; any code may read it. `Interruption`
+brings the stop to code that does not read the token. It sends a signal to the main thread, and the
+signal's handler raises `RunCancelled`. That breaks `time.sleep`, a blocking `recv`, a lock, a
+`waitpid`.
 
 Two rules:
 
-* The handler raises at most once.  What the agent swallows is raised again by
-  its next call into the SDK, never out of nowhere.
-* It never raises inside a critical section (`Interruption.shield`): a frame that
-  is half written would be a lie to the supervisor.
+* The handler raises at most once. If the agent swallows the exception, its next call into the SDK
+  raises it again. It is never raised at any other place.
+* The handler never raises inside a critical section (`Interruption.shield`): a half-written frame
+  would tell the supervisor something wrong.
 """
 
 import _thread
@@ -29,13 +30,13 @@ from typing import Final, cast
 import agentctl_child
 from agentctl_child.sdk.waiting import ThreadWaiter
 
-#: Below SIGRTMAX, where debuggers live, and far from SIGRTMIN, where other runtimes begin.
+#: Below SIGRTMAX, which debuggers use, and far from SIGRTMIN, where other runtimes begin.
 CANCEL_SIGNAL: Final = int(signal.SIGRTMAX) - 2
 
-#: How long an event loop may take to cancel its task before the main thread is interrupted.
+#: Time that an event loop has to cancel its task before the main thread is interrupted.
 LOOP_S: Final = 0.2
 
-#: A context chain longer than this is not looked through.
+#: A longer chain of exception contexts is not searched.
 _MAX_CHAIN: Final = 100
 
 
@@ -43,24 +44,24 @@ _get_ident = _thread.get_ident
 
 
 class RunCancelled(BaseException):
-    """The run is being stopped.  Save what is worth saving and let this pass.
+    """The run is being stopped. Save what must not be lost, and let this exception pass.
 
-    Not an `Exception`, so that ``except Exception`` around a tool does not swallow it.
+    It is not an `Exception`, so that ``except Exception`` around a tool does not swallow it.
     """
 
 
-#: Exceptions that mean "cut short": each mode's file adds those of its library.
+#: Exceptions that mean "cut short"; the module of each mode adds those of its library.
 CANCELLATIONS: list[type[BaseException]] = [RunCancelled, GeneratorExit]
 
-#: Folders whose frames are none of the agent's: each mode's file adds that of its library.
+#: Folders whose frames are not the agent's; the module of each mode adds that of its library.
 MACHINERY: list[str] = [os.path.dirname(os.path.abspath(agentctl_child.__file__)) + os.sep]
 
-#: Whether this thread or task has had its `RunCancelled`; every task has its own context.
+#: True if this thread or task has got its `RunCancelled`; every task has its own context.
 _told: ContextVar[bool] = ContextVar("agentctl_told", default=False)
 
 
 class CancelToken:
-    """Says whether the run is being stopped; for threads and loops that look for themselves."""
+    """Tells if the run is being stopped, for threads and loops that check it themselves."""
 
     def __init__(self) -> None:
         self._cancelled = False
@@ -76,26 +77,26 @@ class CancelToken:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the stop has been asked for.  It never goes back."""
+        """True if the stop has been requested. It never becomes False again."""
         return self._cancelled
 
     @property
     def reason(self) -> str:
-        """The reason code of the stop, such as ``user`` or ``time``; empty before it."""
+        """The reason code of the stop, such as ``user`` or ``time``; empty before the stop."""
         return self._reason
 
     @property
     def detail(self) -> str:
-        """One sentence for people; may be empty."""
+        """A sentence for people; may be empty."""
         return self._detail
 
     @property
     def seconds_left(self) -> float:
-        """How long until SIGTERM follows; infinite before the stop."""
+        """The seconds until SIGTERM follows; infinite before the stop."""
         return max(0.0, self._deadline - time.monotonic())
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until the stop, or for *timeout* seconds; whether it has been asked for."""
+        """Block until the stop, or for *timeout* seconds; return True if it has been requested."""
         waiter = ThreadWaiter()
         self._waiters.add(waiter)
         try:
@@ -106,10 +107,10 @@ class CancelToken:
         return self._cancelled
 
     def add_callback(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call *callback* once at the stop (now, if that has come); returns its removal.
+        """Call *callback* once at the stop, or at once if the stop has come; return its removal.
 
-        It runs in a thread of the SDK and should be quick: the main thread is
-        interrupted when all are through, but 0.1 s after the stop at the latest.
+        The callback runs in a thread of the SDK and should be quick. The main thread is
+        interrupted when all callbacks have returned, or 0.1 s after the stop at the latest.
         """
         key = next(self._keys)
         self._callbacks[key] = callback
@@ -122,7 +123,7 @@ class CancelToken:
         return remove
 
     def cancel(self, reason: str, detail: str = "", within_s: float = float("inf")) -> bool:
-        """Record the stop and wake all who wait; False when it was recorded before.
+        """Record the stop and wake all waiters; return False if it was recorded before.
 
         A later call may only shorten the time that is left.
         """
@@ -136,7 +137,7 @@ class CancelToken:
         return True
 
     def run_callbacks(self, failed: Callable[[Exception], None]) -> None:
-        """Call those that wait for the stop, each once; *failed* hears of those that raise."""
+        """Call each waiting callback once; pass the exception of a failing one to *failed*."""
         while self._callbacks:
             for key in list(self._callbacks):
                 callback = self._callbacks.pop(key, None)
@@ -144,12 +145,12 @@ class CancelToken:
                     continue
                 try:
                     callback()
-                except Exception as error:  # noqa: BLE001 - the others are to be called too
+                except Exception as error:  # noqa: BLE001 - the other callbacks must be called too
                     failed(error)
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether anything waits to be called."""
+        """True if callbacks wait to be called."""
         return bool(self._callbacks)
 
 
@@ -159,9 +160,10 @@ class Interruption:
     def __init__(self, token: CancelToken) -> None:
         self.token = token
         self.shield = _Shield(self)
-        #: Whether the running task was told by its own library.  Set by a mode.
+        #: Returns True if the running task was told by its own library. Set by a mode.
         self.task_was_told: Callable[[], bool] = bool
-        #: Whether the code that a signal has interrupted can bear an exception.  Set by a mode.
+        #: Returns True if the code that a signal has interrupted tolerates an exception. Set by a
+        #: mode.
         self.may_raise_here: Callable[[], bool] = _always
         #: The thread that signals interrupt.
         self.main = threading.main_thread().ident
@@ -174,24 +176,27 @@ class Interruption:
         return f"<Interruption delivered={self._delivered} {self.shield!r}>"
 
     def install(self) -> None:
-        """Handle `CANCEL_SIGNAL`.  Only the main thread can; elsewhere this does nothing."""
+        """Handle `CANCEL_SIGNAL`.
+
+        Only the main thread can do so; in another thread this does nothing.
+        """
         self.main = threading.main_thread().ident
         if _get_ident() == self.main:
             signal.signal(CANCEL_SIGNAL, self._on_signal)
             sys.unraisablehook = partial(self._on_unraisable, sys.unraisablehook)
 
     def interrupt_main(self) -> None:
-        """Break whatever the main thread waits for.  Called in any other thread."""
+        """Break whatever the main thread waits for. Called in another thread."""
         if self._signal_main():
             _thread.start_new_thread(self._insist, ())
 
     def _insist(self) -> None:
         """Send the signal again until its handler has run.
 
-        The interpreter looks at signals, and then makes its system call: a signal that
-        comes in between is noted, and breaks nothing.  Seen once in a hundred stops, since
-        a thread that is about to sleep lets go of the interpreter lock, and that very
-        thing wakes the thread that sends the signal.
+        The interpreter checks for signals and then makes its system call. A signal that arrives in
+        between is recorded but does not break the call. This was seen once in a hundred stops. The
+        cause is that a thread that is about to sleep releases the interpreter lock, and this wakes
+        the thread that sends the signal.
         """
         pause = 0.01
         while not self._heard.wait(pause) and self._signal_main():
@@ -199,26 +204,29 @@ class Interruption:
 
     def _signal_main(self) -> bool:
         if self.main is None or signal.getsignal(CANCEL_SIGNAL) != self._on_signal:
-            return False  # the agent has taken our signal: unhandled, it would kill
+            return False  # the agent has our signal; unhandled, it would kill
         try:
             signal.pthread_kill(self.main, CANCEL_SIGNAL)
         except OSError:
-            # A sandbox may forbid it.  This runs the handler, but breaks no wait.
+            # A sandbox may forbid it. interrupt_main runs the handler, but breaks no wait.
             _thread.interrupt_main(cast(signal.Signals, CANCEL_SIGNAL))
         return True
 
     def mark_delivered(self) -> None:
-        """The agent's code has the news by another way: the signal is not to raise any more."""
+        """Record that the agent's code has learned of the stop in another way.
+
+        The signal must not raise any more.
+        """
         self._delivered = True
         self._heard.wake()
 
     @property
     def told(self) -> bool:
-        """Whether the calling thread or task has had its `RunCancelled` before."""
+        """True if the calling thread or task has got its `RunCancelled` before."""
         return _told.get() or self.is_handled() or self.task_was_told()
 
     def is_handled(self) -> bool:
-        """Whether the calling code is inside an ``except`` or ``finally`` of the cancellation."""
+        """Return True if the caller is inside an ``except`` or ``finally`` of the cancellation."""
         error = sys.exc_info()[1]
         kinds = tuple(CANCELLATIONS)
         for _ in range(_MAX_CHAIN):
@@ -230,12 +238,12 @@ class Interruption:
         return False
 
     def check(self) -> None:
-        """Raise `RunCancelled` if the run is being stopped, unless its handling calls."""
+        """Raise `RunCancelled` if the run is being stopped, unless the caller is handling that."""
         if self.token.is_cancelled and not self.is_handled():
             raise self.cancelled()
 
     def cancelled(self) -> RunCancelled:
-        """The exception for the caller to raise; it counts as told from now on."""
+        """Return the exception for the caller to raise; the caller counts as told from now on."""
         _told.set(True)
         if _get_ident() == self.main:
             self.mark_delivered()
@@ -254,15 +262,15 @@ class Interruption:
             error = self.cancelled()
             self._raised = weakref.ref(error)
             raise error
-        # Not heard: it is sent again.
+        # Not marked as heard: the signal is sent again.
 
     def _on_unraisable(
         self, tell: Callable[["sys.UnraisableHookArgs"], object], args: "sys.UnraisableHookArgs"
     ) -> None:
-        """Interrupt once more where the interpreter dropped our exception.
+        """Interrupt once more if the interpreter dropped our exception.
 
-        It does so with what is raised in callbacks of its own: around os.fork (logging has some),
-        of weak references, in ``__del__``.
+        The interpreter drops exceptions in callbacks that it calls itself: around os.fork (logging
+        has some), of weak references, and in ``__del__``.
         """
         self._tells_of_unraisable = True
         try:
@@ -278,7 +286,7 @@ class Interruption:
             self._tells_of_unraisable = False
 
     def held_off_is_due(self) -> bool:
-        """Whether a signal came inside the shield and nobody was told since."""
+        """Return True if a signal came inside the shield and the code was not told since."""
         return self.shield.wanted and not self._delivered
 
 
@@ -287,7 +295,7 @@ def _always() -> bool:
 
 
 class _Shield:
-    """Holds the signal's exception off in the main thread while it is entered; may be nested."""
+    """Delays the signal's exception in the main thread while it is entered; may be nested."""
 
     def __init__(self, interruption: Interruption) -> None:
         self.depth = 0

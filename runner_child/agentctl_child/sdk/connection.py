@@ -1,16 +1,15 @@
 """The agent's end of the channel: two pipes, a thread that reads, and one that flushes.
 
-* **The reader never sends and never runs the agent's code**, so nothing can keep a
-  cancel, a verdict or the end of the channel from being noticed.
-* **Everything leaves in the order in which it was said.**  Events are queued; whoever
-  sends takes the queue along, under one lock.  The flusher only sees to it that
-  a queue with nobody else to take it along is sent too.
-* **A call of the gate leaves in the thread that makes it**: handing it over would
+* **The reader never sends and never runs the agent's code.** Nothing can therefore prevent it
+  from noticing a cancel, a verdict or the end of the channel.
+* **Everything is sent in the order in which it was said.** Events are queued. Each sender sends
+  the queue first, under one lock. The flusher only sends a queue that no other thread sends.
+* **A call of the gate is sent in the thread that makes it**: passing it to another thread would
   cost more than the call.
-* **End of channel means end of process.**  No run goes on unsupervised.
+* **The end of the channel ends the process.** No run continues unsupervised.
 
-Threads are made by `_thread`, so that agents that join all of `threading.enumerate()`
-do not wait for ours.
+Threads are made by `_thread`, so that agents that join all of `threading.enumerate()` do not wait
+for ours.
 """
 
 import _thread
@@ -61,14 +60,14 @@ EXIT_UNSUPERVISED: Final = 70
 MAX_QUEUED_BYTES: Final = 4 << 20
 MAX_QUEUED_EVENTS: Final = 20_000
 CALLBACKS_S: Final = 0.1
-#: An event that follows the last send by more than this is not kept for a batch.
+#: An event that comes later than this after the last send is not kept for a batch.
 RARE_S: Final = 0.001
 _RECEIVE: Final = 1 << 16
 _FIRST_NUMBER: Final = 200
 
 
 class PendingAsk:
-    """An ask on its way; ``verdict`` is set before its waiter is woken."""
+    """An ask that was sent; ``verdict`` is set before its waiter is woken."""
 
     __slots__ = ("call", "verdict", "waiter")
 
@@ -79,21 +78,21 @@ class PendingAsk:
 
 
 class Connection:
-    """The agent's end of the channel, from hello to bye.  Safe to use from any thread."""
+    """The agent's end of the channel, from hello to bye. Safe to use from any thread."""
 
     def __init__(self, channel: tuple[int, int], interruption: Interruption) -> None:
-        """Take over *channel*: a pipe to read from, and one to write to."""
+        """Take over *channel*: a pipe to read from, and a pipe to write to."""
         self._reads, self._writes = map(_moved_up, channel)
         self.limits = Limits()
         self.inputs = InputQueue(interruption)
-        #: Brings a cancel to the agent's code; a mode puts its own in place.
+        #: Brings a cancel to the agent's code; a mode sets its own function here.
         self.interrupt: Callable[[], None] = interruption.interrupt_main
-        #: Counts the turns of the event loop, where there is one.
+        #: Counts the turns of the event loop, if there is one.
         self.loop_turns: Callable[[], int] = int
         self._interruption = interruption
         self._token = interruption.token
-        # Two ends, because a refused send puts the state of its end back, and the
-        # reader may have moved the other half of it meanwhile.
+        # Two channel ends: a refused send restores the old state of its end, and the reader may
+        # have changed the other half of that state meanwhile.
         self._outgoing = agent_end()
         self._incoming = agent_end()
         self._start: Start | None = None
@@ -129,7 +128,7 @@ class Connection:
         _start_thread(self._read_forever)
 
     def wait_for_start(self) -> Start:
-        """The answer to hello.  A cancel that came with it has been heard by then."""
+        """Return the answer to hello. A cancel that came with it has been processed by then."""
         while self._start is None:
             self._started.wait()
         return self._start
@@ -139,11 +138,12 @@ class Connection:
     def emit(self, event: Event, weight: int) -> None:
         """Report *event*, which takes at most *weight* bytes.
 
-        One now and then is sent at once: code that holds the interpreter, or a crash,
-        may follow.  The more of them, the larger the batches; a full queue is sent here.
+        A rare event is sent at once, because code that holds the interpreter, or a crash, may
+        follow. The more events there are, the larger the batches become. A full queue is sent
+        here.
 
-        No lock and no shield: an append is atomic, and the sum of bytes, which may
-        lose a summand between threads, only says when to send.
+        There is no lock and no shield. An append is atomic. The sum of bytes may lose a summand
+        between threads, but it only decides when to send.
         """
         self._queue.append((event, weight))
         self._queued_bytes += weight
@@ -155,10 +155,10 @@ class Connection:
             self._ring()
 
     def say(self, *messages: ChildMessage) -> None:
-        """Send what is queued, then *messages*.  Blocks while the supervisor does not read."""
+        """Send the queue, then *messages*. Blocks while the supervisor does not read."""
         me = _thread.get_ident()
         if self._sender == me:
-            # A finalizer or a signal handler of the agent's, in the middle of a frame.
+            # A finalizer or a signal handler of the agent runs in the middle of a frame.
             self._queue.extend((message, 0) for message in messages)
             self._ring()
             return
@@ -170,7 +170,7 @@ class Connection:
                 self._sender = 0
 
     def leave(self, *, cancelled: bool) -> None:
-        """Send what is queued, then bye.  What is said after that is dropped."""
+        """Send the queue, then bye. Later messages are dropped."""
         self._leaving = True
         self.say(Bye(cancelled=cancelled))
 
@@ -179,7 +179,8 @@ class Connection:
             self._queue.clear()
             return
         frames = self._frames_of_queue() if self._queue else []
-        # A frame each: the other end logs the bytes of a frame of one message as they are.
+        # One frame for each message: the other end logs the bytes of a frame of one message
+        # unchanged.
         for message in messages:
             frames.append(self._outgoing.send(message))
         self._last_send = time.monotonic()
@@ -188,7 +189,7 @@ class Connection:
             self._send_unsent()
         except OSError as error:
             if error.errno is None:
-                raise  # not the kernel's word: a TimeoutError that a signal handler raised
+                raise  # not from the kernel: a TimeoutError that a signal handler raised
             if not self._leaving:
                 _end_unsupervised(error)
             self._unsent = b""
@@ -197,10 +198,10 @@ class Connection:
         while self._unsent:
             sent: list[int] = []
             try:
-                # A signal handler of the agent's may raise while this blocks (an alarm that
-                # is a time-out).  How much was sent must not be lost with that, or the next
-                # frame would begin in the middle of this one: no bytecode, and so no
-                # handler, comes between the send and the note of its count.
+                # A signal handler of the agent may raise while this blocks (an alarm used as a
+                # timeout). The number of sent bytes must not be lost then, or the next frame would
+                # begin in the middle of this one. No bytecode, and so no handler, runs between the
+                # send and the recording of its count.
                 sent.extend(map(os.write, (self._writes,), (self._unsent,)))
             finally:
                 self._unsent = self._unsent[sum(sent) :]
@@ -209,7 +210,7 @@ class Connection:
         frames: list[bytes] = []
         batch: list[Event] = []
         bytes_in_batch = bytes_taken = 0
-        # Not until it is empty: other threads may fill it as fast as we take.
+        # Not until the queue is empty: other threads may fill it as fast as this takes from it.
         for _ in range(len(self._queue)):
             item, weight = self._queue.popleft()
             bytes_taken += weight
@@ -249,11 +250,11 @@ class Connection:
     # --- the gate ---------------------------------------------------------
 
     def next_call(self) -> str:
-        """A call id that was not used before."""
+        """Return a call id that was not used before."""
         return f"c{next(self._call_numbers)}"
 
     def ask(self, ask: Ask, waiter: Waiter) -> PendingAsk:
-        """Send *ask*; *waiter* is woken by its verdict, or by a cancel."""
+        """Send *ask*; *waiter* is woken by its verdict or by a cancel."""
         if self._sender == _thread.get_ident():
             raise RuntimeError("a finalizer or signal handler of the agent's makes no calls")
         pending = PendingAsk(ask.call, waiter)
@@ -261,17 +262,17 @@ class Connection:
         try:
             self.say(ask)
             if self._token.is_cancelled:
-                waiter.wake()  # it came before the reader could see this ask
+                waiter.wake()  # the cancel came before the reader could see this ask
         except BaseException:
             self.abandon(pending)
             raise
         return pending
 
     def abandon(self, pending: PendingAsk) -> None:
-        """Nobody waits for this verdict any more.  A grant of it ends as cancelled.
+        """Give up waiting for this verdict. If the verdict is a grant, the call ends as cancelled.
 
-        Whoever finds the ask gone from the table, the reader or this, was second
-        and says so to the supervisor: exactly one of the two.
+        The reader and this method both remove the ask from the table. The one that finds it
+        removed was second and reports the cancelled call, so exactly one of them reports it.
         """
         if self._pending.pop(pending.call, None) is None:
             self._finish_unused(pending.verdict)
@@ -291,7 +292,7 @@ class Connection:
             while size := os.readv(self._reads, (buffer,)):
                 for message, _ in self._incoming.receive(bytes(view[:size])):
                     self._hear(message)
-                # Only after all that came with it: a cancel in the same breath counts.
+                # Only after everything that came with the start: a cancel in the same read counts.
                 if self._start is not None and not is_started:
                     is_started = True
                     self._started.wake()
@@ -359,9 +360,9 @@ class Connection:
     # --- a fork of the agent ----------------------------------------------
 
     def let_go(self) -> None:
-        """In a forked child of the agent: give the descriptors up, say nothing ever again."""
+        """Close the descriptors in a forked child of the agent, and never send again."""
         self._leaving = True
-        # A thread that is not here may have held it.
+        # A thread that does not exist in the child may have held the lock.
         self._send_lock = _thread.allocate_lock()
         for descriptor in (self._reads, self._writes):
             with contextlib.suppress(OSError):  # closed by the agent
@@ -369,10 +370,10 @@ class Connection:
 
 
 def _moved_up(descriptor: int) -> int:
-    """*descriptor* under a number that nothing else gets soon, blocking and close-on-exec.
+    """Return *descriptor* moved to a high number, blocking and close-on-exec.
 
-    An agent that closes all from 3 on, as daemons do, closes the channel; the next file that
-    it opens must not be taken for it.
+    An agent that closes all descriptors from 3 on, as daemons do, closes the channel. The next
+    file that it opens must not be mistaken for the channel.
     """
     first = min(_FIRST_NUMBER, os.sysconf("SC_OPEN_MAX") // 2)
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, first)
@@ -392,9 +393,9 @@ def _start_thread(function: Callable[[], None]) -> None:
 
 
 def _end_unsupervised(error: OSError) -> NoReturn:
-    """End the process: it must not go on where nobody can stop it."""
+    """End the process: it must not continue if nothing can stop it."""
     if error.errno == errno.EBADF:
-        # By os.closerange(3, ...), as daemons do it.  Not sys.stderr: its lock may be held.
+        # Caused by os.closerange(3, ...), as daemons do it. Not sys.stderr: its lock may be held.
         with contextlib.suppress(OSError):
             os.write(
                 2,

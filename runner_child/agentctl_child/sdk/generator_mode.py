@@ -1,7 +1,8 @@
-"""Generator functions: what they yield is reported, what they return is the result.
+"""The mode for generator functions: yielded values are reported, the return value is the result.
 
-A stop raises `RunCancelled` in the generator: where it blocks, or at the yield where it
-stands.  What it yields in answer is reported too, and then it is closed.
+A stop raises `RunCancelled` in the generator: where it blocks, or at the yield where it is
+suspended. If it yields a value in response, that value is reported too, and then the generator is
+closed.
 """
 
 import functools
@@ -15,10 +16,10 @@ from agentctl_child.sdk.yielded import report
 
 
 class GeneratorMode(SyncMode):
-    """Calls a generator function and runs what it gives to its end."""
+    """Calls a generator function and runs the generator to its end."""
 
     def call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> object:
-        """What the generator returns or raises."""
+        """Return or raise what the generator returns or raises."""
         returned: list[object] = []
         generator = cast("Generator[object, None, object]", function(*arguments))
         try:
@@ -40,15 +41,15 @@ class GeneratorMode(SyncMode):
                 return
             except BaseException as error:
                 if inspect.getgeneratorstate(generator) == inspect.GEN_CLOSED:
-                    raise  # it came out of the generator
+                    raise  # raised by the generator itself
                 if isinstance(error, RunCancelled):
                     self._end(generator, error)
                     raise
-                # A mistake is an error where it was made: at the yield.
+                # An invalid value is an error at the place of its yield.
                 step = functools.partial(generator.throw, error)
 
     def _end(self, generator: Generator[object, None, None], stop: RunCancelled) -> None:
-        """Raise *stop* in a generator that stands at a yield.  Called while that is handled."""
+        """Raise *stop* in a generator that is suspended at a yield, while *stop* is handled."""
         try:
             report(generator.throw(stop), self._interruption)
         except RunCancelled:
@@ -60,5 +61,5 @@ class GeneratorMode(SyncMode):
 def _kept(
     generator: Generator[object, None, object], returned: list[object]
 ) -> Generator[object, None, None]:
-    """*generator*, with what it returns appended: one step to the interpreter."""
+    """Run *generator* and append its return value to *returned*: one step for the interpreter."""
     returned.append((yield from generator))

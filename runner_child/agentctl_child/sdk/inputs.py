@@ -1,4 +1,4 @@
-"""What is sent to a running agent: `run.inputs()`."""
+"""The items that are sent to a running agent: `run.inputs()`."""
 
 from collections import deque
 from typing import Any
@@ -9,7 +9,7 @@ from agentctl_child.sdk.waiting import ThreadWaiter, Waiter
 
 
 class InputQueue:
-    """Items from the channel's thread to whoever iterates; each goes to one of them."""
+    """Passes items from the channel's thread to the iterators; each item goes to one of them."""
 
     def __init__(self, interruption: Interruption) -> None:
         self._interruption = interruption
@@ -21,22 +21,22 @@ class InputQueue:
         return f"<InputQueue {len(self._items)} waiting{', ended' if self._ended else ''}>"
 
     def put(self, item: Any) -> None:
-        """Hand *item* over."""
+        """Add *item* and wake the waiters."""
         self._items.append(item)
         self.wake()
 
     def end(self) -> None:
-        """Nothing more follows."""
+        """Record that no more items follow."""
         self._ended = True
         self.wake()
 
     def wake(self) -> None:
-        """Let all who wait look again."""
+        """Wake all waiters, so that they check again."""
         for waiter in list(self._waiters):
             waiter.wake()
 
     def take(self) -> tuple[bool, Any]:
-        """``(True, item)``, or ``(False, None)`` at the end; blocks until either is known.
+        """Return ``(True, item)``, or ``(False, None)`` at the end; block until either is known.
 
         Raises:
             RunCancelled: the run is being stopped.
@@ -52,7 +52,7 @@ class InputQueue:
                 self._waiters.discard(waiter)
 
     async def take_async(self) -> tuple[bool, Any]:
-        """As `take`, for a task."""
+        """Do the same as `take`, for a task."""
         while True:
             waiter = async_waiter()
             self._waiters.add(waiter)
@@ -65,8 +65,8 @@ class InputQueue:
 
     def _try_take(self) -> tuple[bool, Any] | None:
         self._interruption.check()
-        # No item can follow a cancel, not even for code that is handling it.  Looked at
-        # before the items: the last one and the end may both come in between.
+        # No item can follow a cancel, not even for code that is handling it. The end is read
+        # before the items: the last item and the end may both come in between.
         over = self._ended or self._interruption.token.is_cancelled
         try:
             return True, self._items.popleft()

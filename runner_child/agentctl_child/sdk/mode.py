@@ -1,6 +1,6 @@
-"""How an agent's function is called: one class for each kind of function.
+"""The ways to call an agent's function: one class for each kind of function.
 
-A mode brings the function's own way of being cancelled.
+A mode also cancels the function in the way of that kind.
 """
 
 from collections.abc import Callable
@@ -10,18 +10,18 @@ from agentctl_child.sdk.cancellation import Interruption
 
 
 class Mode(Protocol):
-    """Calls a function in the main thread, and can be told from another to cancel it."""
+    """Calls a function in the main thread; another thread can tell it to cancel the function."""
 
     def call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> object:
-        """What *function* returns or raises."""
+        """Return or raise what *function* returns or raises."""
         ...
 
     def interrupt(self) -> None:
-        """Bring the stop to the function.  Called once, in another thread; never blocks."""
+        """Bring the stop to the function. Called once, in another thread; never blocks."""
         ...
 
     def loop_turns(self) -> int:
-        """How often the event loop was seen to turn; 0 where there is none."""
+        """Return how often the event loop was seen to turn; 0 if there is none."""
         ...
 
     def close(self) -> None:
@@ -36,7 +36,7 @@ class SyncMode:
         self._interruption = interruption
 
     def call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> object:
-        """What *function* returns or raises."""
+        """Return or raise what *function* returns or raises."""
         return function(*arguments)
 
     def interrupt(self) -> None:
@@ -44,8 +44,8 @@ class SyncMode:
         self._interruption.interrupt_main()
 
     def loop_turns(self) -> int:
-        """0: there is no event loop."""
+        """Return 0: there is no event loop."""
         return 0
 
     def close(self) -> None:
-        """Nothing: threads end with the process."""
+        """Do nothing: threads end with the process."""

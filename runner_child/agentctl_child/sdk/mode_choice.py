@@ -1,7 +1,8 @@
-"""Which mode an agent's function needs.
+"""The choice of the mode that an agent's function needs.
 
-All modes are imported with this file, before the agent's paths are on ``sys.path``; but
-asyncio's, which takes 50 ms, when an agent's process has the time.
+All modes are imported with this module, before the agent's paths are on ``sys.path``. The
+exception is asyncio's mode, whose import takes 50 ms: it is imported when an agent's process has
+the time.
 """
 
 import functools
@@ -17,10 +18,10 @@ from agentctl_child.sdk.trio_mode import TrioMode
 
 
 def mode_for(function: Callable[..., object], interruption: Interruption) -> Mode:
-    """The mode that *function* needs.
+    """Return the mode that *function* needs.
 
     Raises:
-        TargetError: it cannot be told, or there is no such library.
+        TargetError: the mode cannot be determined, or the library is missing.
     """
     inner: object = function
     while isinstance(inner, functools.partial):
@@ -36,9 +37,9 @@ def mode_for(function: Callable[..., object], interruption: Interruption) -> Mod
 
 
 def mode_for_value(value: object, interruption: Interruption) -> Mode | None:
-    """The mode that finishes what a function gave, whose kind a decorator had hidden.
+    """Return the mode that finishes the value of a function whose kind a decorator had hidden.
 
-    None: *value* is finished as it is.
+    None means that *value* is finished as it is.
 
     Raises:
         TargetError: as `mode_for`.

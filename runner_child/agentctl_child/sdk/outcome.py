@@ -1,4 +1,4 @@
-"""How the agent's function ended, as a message and an exit status.  Pure decisions."""
+"""The end of the agent's function, as a message and an exit status. Pure decisions."""
 
 import traceback
 from types import TracebackType
@@ -17,7 +17,10 @@ MAX_TRACEBACK: Final = 1 << 16
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What to tell the supervisor (None: only that it ends as it was asked to), and the status."""
+    """The message for the supervisor and the exit status.
+
+    A message of None means only that the agent ends as it was asked to.
+    """
 
     message: ResultMessage | ErrorMessage | None
     exit_status: int
@@ -27,7 +30,7 @@ CANCELLED: Final = Outcome(None, 0)
 
 
 def of_value(value: Any, limits: outgoing.Limits) -> Outcome:
-    """The outcome of a function that returned *value*."""
+    """Return the outcome of a function that returned *value*."""
     try:
         raw = outgoing.value(value, "the returned value")
     except ValueError as error:
@@ -46,7 +49,7 @@ def of_value(value: Any, limits: outgoing.Limits) -> Outcome:
 def of_exception(
     error: BaseException, limits: outgoing.Limits, *, is_stop: bool, loading: bool
 ) -> Outcome:
-    """The outcome of a function, or of its module, that raised *error*."""
+    """Return the outcome of a function, or of its module, that raised *error*."""
     if is_stop and is_cancellation(error):
         return CANCELLED
     if isinstance(error, TargetError):
@@ -60,7 +63,7 @@ def of_exception(
 
 
 def is_cancellation(error: BaseException) -> bool:
-    """Whether *error*, or all that its group holds, means "cut short"."""
+    """Return True if *error*, or every member of its group, means "cut short"."""
     kinds = tuple(CANCELLATIONS)
     if isinstance(error, BaseExceptionGroup):
         return error.split(kinds)[1] is None
@@ -101,7 +104,7 @@ def _traceback_of(error: BaseException, longest: int) -> str:
         text = outgoing.clean("".join(lines), "traceback")
     except Exception:  # noqa: BLE001 - the agent's own __str__ may raise anything
         return ""
-    # The end says what happened.
+    # The end of a traceback says what happened.
     return text if len(text) <= longest else "[...]\n" + text[len(text) - longest + 6 :]
 
 

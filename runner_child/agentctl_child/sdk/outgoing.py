@@ -1,8 +1,7 @@
-"""What the agent's code hands to the SDK, made fit for the wire.
+"""The conversion of values from the agent's code into the form of the wire.
 
-All checks happen here, in the caller's own thread and before anything is
-queued: a mistake is a `ValueError` at the caller's line, and never an illegal
-frame that ends the run.
+All checks happen here, in the caller's own thread and before anything is queued. A mistake is
+therefore a `ValueError` at the caller's line, and never an illegal frame that ends the run.
 """
 
 from typing import Any, Final
@@ -24,11 +23,11 @@ _MAX_INT: Final = (1 << 63) - 1
 
 
 class Limits:
-    """What fits into one frame."""
+    """The sizes that fit into one frame."""
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = min(max_frame, MAX_FRAME)
-        #: Bytes that the long text or value of one message may have.
+        #: Maximum bytes of the long text or value of one message.
         self.payload = self.max_frame - min(OVERHEAD, self.max_frame // 4)
         #: Characters of one text event: at most 256 KiB and a quarter of a frame.
         self.piece = max(16, min(MAX_TEXT_PIECE, self.payload // 16))
@@ -38,18 +37,18 @@ class Limits:
 
 
 def weight_of(*texts: str) -> int:
-    """An upper bound of the bytes that an event with these texts takes."""
+    """Return an upper bound of the bytes that an event with these texts takes."""
     return 128 + 4 * sum(map(len, texts))
 
 
 def clean(text: object, what: str) -> str:
-    """*text*, with what UTF-8 cannot say replaced.
+    """Return *text*, with characters that UTF-8 cannot encode replaced.
 
     Raises:
-        ValueError: it is not a string.
+        ValueError: *text* is not a string.
     """
     if not isinstance(text, str):
-        # One class of error for every argument that is not what it should be.
+        # One class of error for every invalid argument.
         raise ValueError(  # noqa: TRY004
             f"{what} is a str, not {type(text).__name__}"
         )
@@ -58,16 +57,18 @@ def clean(text: object, what: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        # By way of UTF-16, where a pair of surrogates is a character and a lone one is not.
+        # By way of UTF-16: there a pair of surrogates is one character and a lone surrogate is
+        # invalid.
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return str(text)
 
 
 def label(text: object, what: str, *, empty: bool = True, longest: int = MAX_LABEL) -> str:
-    """*text* as a short label.
+    """Return *text* as a short label.
 
     Raises:
-        ValueError: it is not a string, longer than *longest*, or empty and may not be.
+        ValueError: *text* is not a string, is longer than *longest*, or is empty and may not
+            be.
     """
     cleaned = clean(text, what)
     if len(cleaned) > longest:
@@ -78,7 +79,7 @@ def label(text: object, what: str, *, empty: bool = True, longest: int = MAX_LAB
 
 
 def path(given: object) -> str:
-    """The name of a file, in its text form (`os_names`).
+    """Return the name of a file, in its text form (`os_names`).
 
     Raises:
         ValueError: it is not a string, stands for no name, is empty or too long.
@@ -92,7 +93,7 @@ def path(given: object) -> str:
 
 
 def shortened(text: object, what: str, longest: int) -> str:
-    """*text*, cut to *longest* characters with a mark: for texts that are only read by people."""
+    """Return *text*, cut to *longest* characters with a mark; for texts that only people read."""
     cleaned = clean(text, what)
     if len(cleaned) <= longest:
         return cleaned
@@ -101,7 +102,7 @@ def shortened(text: object, what: str, longest: int) -> str:
 
 
 def count(number: object, what: str) -> int:
-    """*number* as a count.
+    """Return *number* as a count.
 
     Raises:
         ValueError: it is not an int between 0 and 2**63 - 1.
@@ -112,10 +113,10 @@ def count(number: object, what: str) -> int:
 
 
 def amount(number: object, what: str) -> float:
-    """*number* as a finite float.
+    """Return *number* as a finite float.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a finite number.
     """
     if isinstance(number, (int, float)):
         try:
@@ -128,10 +129,10 @@ def amount(number: object, what: str) -> float:
 
 
 def choice(word: object, what: str, words: tuple[str, ...]) -> str:
-    """*word*, one of *words*.
+    """Return *word*, one of *words*.
 
     Raises:
-        ValueError: it is not.
+        ValueError: *word* is not one of them.
     """
     if word not in words:
         raise ValueError(f"{what} is one of {', '.join(words)}, not {word!r}"[:200])
@@ -139,10 +140,10 @@ def choice(word: object, what: str, words: tuple[str, ...]) -> str:
 
 
 def value(given: object, what: str) -> msgspec.Raw:
-    """The wire form of *given*, which must be something that JSON can say.
+    """Return the wire form of *given*, which must be a value that JSON can represent.
 
     Raises:
-        ValueError: it is not; names the type at fault.
+        ValueError: it is not; the text names the type at fault.
     """
     try:
         return pack_value(given)
@@ -154,10 +155,9 @@ def value(given: object, what: str) -> msgspec.Raw:
 
 
 def fitting(raw: msgspec.Raw, limits: Limits) -> msgspec.Raw:
-    """*raw*, or a note in its place when it is too big for a frame.
+    """Return *raw*, or a note in its place if it is too big for a frame.
 
-    For what accompanies a call: the call itself must not fail because its
-    request is long.
+    This is for the data of a call: the call itself must not fail because its request is long.
     """
     size = len(memoryview(raw))
     if size <= limits.payload:

@@ -1,4 +1,4 @@
-"""What an agent learns of the run that its own goes on with."""
+"""The facts that an agent gets about the earlier run that its own run continues."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -14,8 +14,8 @@ PastOutcome: TypeAlias = Literal["ok", "error", "cancelled", "interrupted"]
 class PastCall:
     """A call of the earlier run.
 
-    ``interrupted``: it was cut off, so whether it had its effect is unknown.  Look
-    before you make it again; ``result`` is a stand-in that keeps a chat history valid.
+    ``interrupted``: the call was cut off, so it is unknown if it had its effect. Check that before
+    you make the call again. ``result`` is then a placeholder that keeps a chat history valid.
     """
 
     id: str
@@ -29,10 +29,10 @@ class PastCall:
 
 @dataclass(frozen=True)
 class Resumed:
-    """The earlier run: its id, what became of it, its last checkpoint, its calls in order.
+    """The earlier run: its id, its result word, its last checkpoint, and its calls in order.
 
-    ``calls_left_out``: how many older calls there was no room for.  ``text``: the end of
-    what it streamed after its last whole message.
+    ``calls_left_out``: the number of older calls that did not fit. ``text``: the end of the text
+    that it streamed after its last whole message.
     """
 
     run: str
@@ -49,7 +49,7 @@ class Resumed:
 
 
 def opened(told: messages.Resumed) -> Resumed:
-    """What the supervisor told, with its values unpacked."""
+    """Return the supervisor's message with its values unpacked."""
     return Resumed(
         run=told.run,
         result=told.result,

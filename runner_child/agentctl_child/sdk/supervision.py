@@ -1,8 +1,8 @@
-"""Whether this process is an agent's, and its one connection if so.
+"""The link of this process to its supervisor: it decides if the process is an agent's.
 
-Undecided until somebody asks: importing the SDK must do nothing.  The process of a
-function is told (`attach`); a program finds its channel in the environment at its
-first use of `run`; everything else, forks of an agent included, is on its own.
+The decision is made at the first use, because importing the SDK must do nothing. The process of a
+function is told (`attach`). A program finds its channel in the environment at its first use of
+`run`. Every other process, forks of an agent included, is unsupervised.
 """
 
 import _thread
@@ -43,13 +43,13 @@ class Supervision:
 
     @property
     def limits(self) -> Limits:
-        """What fits into one message."""
+        """The sizes that fit into one message."""
         if not self._is_decided:
             self.connection()
         return self._limits
 
     def connection(self) -> Connection | None:
-        """The connection; None outside agentctl.  The first call of a program connects it."""
+        """Return the connection; None outside agentctl. The first call in a program connects it."""
         if self._is_decided:
             return self._connection
         with self._deciding:
@@ -71,7 +71,7 @@ class Supervision:
         connection.emit(event, weight)
 
     def attach(self, connection: Connection, start: Start) -> None:
-        """Be the process of the run that *start* describes."""
+        """Become the process of the run that *start* describes."""
         self.run_id = start.run
         self.input = open_value(start.input, "input")
         self.resumed = None if start.resumed is None else resumed.opened(start.resumed)
@@ -84,7 +84,7 @@ class Supervision:
         if channel is None:
             self._is_decided = True
             return
-        # Programs started by this one have no use for the numbers.
+        # Programs that this one starts must not use these descriptor numbers.
         os.environ.pop(CHANNEL_FD_VARIABLE, None)
         with self.interruption.shield:
             self.interruption.install()
@@ -101,7 +101,7 @@ class Supervision:
             connection.leave(cancelled=self.token.is_cancelled)
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: the run, if there is one, is the parent's and not the child's.
+        """Leave the run to the parent process; called in a forked child.
 
         Two processes that write into one stream would tear each other's frames.
         """
@@ -114,11 +114,12 @@ class Supervision:
 def _inherited_channel() -> tuple[int, int] | None:
     try:
         channel = reads, writes = channel_descriptors(os.environ[CHANNEL_FD_VARIABLE])
-        # A grandchild may have the variable but not the descriptors, or others there.
+        # A grandchild may have the variable but not the descriptors, or other files under the
+        # numbers.
         is_channel = (
             _is_pipe(reads, os.O_RDONLY)
             and _is_pipe(writes, os.O_WRONLY)
-            # Two pipes: the first one that a program makes often has these very numbers.
+            # Two pipes: the first pipe that a program makes often has these same numbers.
             and not os.path.sameopenfile(reads, writes)
         )
     except (KeyError, ValueError, OSError):
@@ -132,7 +133,7 @@ def _is_pipe(descriptor: int, access: int) -> bool:
 
 
 def _keep_quiet_about_cancellation() -> None:
-    """An agent that lets `RunCancelled` pass has done right: no traceback for that."""
+    """Suppress the traceback of `RunCancelled`: an agent that lets it pass behaves correctly."""
     shown = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:

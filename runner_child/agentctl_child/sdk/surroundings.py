@@ -1,7 +1,7 @@
 """Makes a process look to the agent's code as if Python had been started for it.
 
-A forked agent comes from a process of ours: its ``sys.stdout``, ``sys.path``,
-``__main__`` and ``sys.modules`` are not what a program expects.
+A forked agent comes from a process of ours: its ``sys.stdout``, ``sys.path``, ``__main__`` and
+``sys.modules`` are not what a program expects.
 """
 
 import gc
@@ -22,7 +22,10 @@ _OURS: Final = ("agentctl_child", "agentctl_protocol", "agentctl_supervisor")
 
 
 def prepare_process() -> None:
-    """What must be so before anything is sent: a closed peer is an error, not a death."""
+    """Set up signals and garbage collection before anything is sent.
+
+    A write to a closed peer must be an error and must not kill the process.
+    """
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,17 +34,17 @@ def prepare_process() -> None:
 
 
 def add_site_packages() -> None:
-    """Do what the start of Python does for the packages of its environment, if it was left out.
+    """Add the packages of the environment as Python's start does, if that was skipped.
 
-    The spawner is started with ``-S``.  What ``.pth`` files and ``sitecustomize`` execute belongs
-    to the agent, and may raise anything.
+    The spawner is started with ``-S``. The code that ``.pth`` files and ``sitecustomize`` execute
+    belongs to the agent, and may raise anything.
     """
     if sys.flags.no_site:
         site.main()
 
 
 def prepare_python(target: str, paths: tuple[str, ...]) -> None:
-    """Import paths, ``sys.argv`` and ``__main__`` for *target*.
+    """Set import paths, ``sys.argv`` and ``__main__`` for *target*.
 
     Everything that our own code imports must have been imported by now.
     """
@@ -49,7 +52,7 @@ def prepare_python(target: str, paths: tuple[str, ...]) -> None:
     try:
         where, _ = split_target(target)
     except SpecError:
-        pass  # loading it will say so
+        pass  # loading the target reports it
     if where.endswith(".py"):
         folder = os.path.dirname(os.path.abspath(where))
         if folder not in folders:
@@ -67,8 +70,8 @@ def prepare_python(target: str, paths: tuple[str, ...]) -> None:
 def forget_shadowed(folders: list[str]) -> None:
     """Forget imported modules that the agent has in *folders* under the same name.
 
-    Ours are loaded in a process that was not the agent's: a program with a
-    ``msgspec.py`` beside it means that one.  We keep our references.
+    Ours are loaded in a process that was not the agent's. A program with a ``msgspec.py`` beside
+    it means that file. We keep our references.
     """
     for folder in folders:
         try:
@@ -97,7 +100,7 @@ def _is_replaceable(name: str, module: ModuleType, folder: str) -> bool:
     if name in _OURS or name in sys.builtin_module_names:
         return False
     spec = getattr(module, "__spec__", None)
-    # Frozen ones are what the interpreter itself runs on.
+    # The interpreter itself runs on the frozen modules.
     if spec is None or spec.origin == "frozen":
         return False
     file = getattr(module, "__file__", None)
@@ -105,10 +108,10 @@ def _is_replaceable(name: str, module: ModuleType, folder: str) -> bool:
 
 
 def open_standard_streams() -> None:
-    """Open ``sys.stdin``, ``sys.stdout`` and ``sys.stderr`` as Python does where all is UTF-8."""
+    """Open ``sys.stdin``, ``sys.stdout`` and ``sys.stderr`` as Python does in UTF-8 mode."""
     # Bytes that are not UTF-8 pass through, as in Python's own UTF-8 mode.
     stdin = _stream(0, "r", "surrogateescape")
-    # By lines, into pipes too: what a killed agent had printed is not to be lost.
+    # Line-buffered, also into pipes: the output of a killed agent must not be lost.
     stdout = _stream(1, "w", "surrogateescape")
     stderr = _stream(2, "w", "backslashreplace")
     vars(sys).update(

@@ -1,4 +1,4 @@
-"""From ``module:function`` or ``path.py:function`` to a function and its arguments."""
+"""The loading of a function and its arguments from ``module:function`` or ``path.py:function``."""
 
 import difflib
 import errno
@@ -16,7 +16,7 @@ from agentctl_protocol.spec import SpecError, split_target
 
 
 class TargetError(Exception):
-    """There is no such function, or it cannot be an agent.  ``kind`` names the exception class."""
+    """The function does not exist, or cannot be an agent. ``kind`` names the exception class."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -24,11 +24,11 @@ class TargetError(Exception):
 
 
 def load(target: str) -> Callable[..., object]:
-    """The function that *target* names, its module imported.
+    """Return the function that *target* names; import its module.
 
     Raises:
-        TargetError: there is none.
-        BaseException: whatever the module raises.
+        TargetError: the function does not exist or cannot be an agent.
+        BaseException: any exception that the module raises.
     """
     try:
         where, name = split_target(target)
@@ -46,12 +46,12 @@ def load(target: str) -> Callable[..., object]:
 
 
 def arguments_for(function: Callable[..., object], given: Any) -> tuple[Any, ...]:
-    """The arguments to call *function* with: the input, or none if it takes none.
+    """Return the arguments to call *function* with: the input, or none if it takes none.
 
-    A parameter that has a default keeps it when the input is None.
+    A parameter that has a default keeps it if the input is None.
 
     Raises:
-        TargetError: it needs something else.
+        TargetError: the function needs something else.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -75,7 +75,7 @@ def _load_file(path: str) -> ModuleType:
         folder, file = os.path.split(full)
         near = _did_you_mean(file, _list(folder))
         raise TargetError("FileNotFoundError", f"no file {path}" + near)
-    # Under its stem, and with its folder on sys.path: so that what it defines can be pickled.
+    # Named by its stem, and with its folder on sys.path, so that what it defines can be pickled.
     name = os.path.basename(full).removesuffix(".py").replace(".", "_")
     spec = importlib.util.spec_from_file_location(name, full, loader=_FromSource(name, full))
     if spec is None or spec.loader is None:
@@ -87,18 +87,18 @@ def _load_file(path: str) -> ModuleType:
     except BaseException:
         sys.modules.pop(name, None)
         raise
-    # A module may put another object in its own place, as import allows.
+    # A module may replace its own entry by another object, as import allows.
     return sys.modules.get(name, module)
 
 
 class _FromSource(SourceFileLoader):
-    """Loads what stands in the file, and not what was compiled of it.
+    """Loads the source file and not a compiled copy of it.
 
-    A run may have left a ``.pyc`` beside it whose header fits: that is not what a person reads.
+    A run may have left a ``.pyc`` beside it with a fitting header, but a person reads the source.
     """
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
-        """None to be had: so a cached file is neither looked for nor written."""
+        """Raise OSError, so that a cached file is neither looked for nor written."""
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), path)
 
 

@@ -1,4 +1,4 @@
-"""Functions written for trio: the agent's own trio, which nothing else of ours needs."""
+"""The mode for functions written for trio, with the agent's own trio, which only it needs."""
 
 import _thread
 import os
@@ -11,10 +11,10 @@ from agentctl_child.sdk.waiting import ThreadWaiter
 
 
 class TrioMode:
-    """Calls an async function in a trio of its own; a stop cancels the scope around it."""
+    """Calls an async function in a trio run of its own; a stop cancels the scope around it."""
 
     def __init__(self, interruption: Interruption) -> None:
-        """Raises `TargetError` if the agent's interpreter has no trio."""
+        """Raise `TargetError` if the agent's interpreter has no trio."""
         self._interruption = interruption
         self._trio = trio_module()
         self._scope = self._trio.CancelScope()
@@ -23,12 +23,15 @@ class TrioMode:
         self._turns = 0
         CANCELLATIONS.append(self._trio.Cancelled)
         MACHINERY.append(os.path.dirname(self._trio.__file__) + os.sep)
-        # Inside trio's own code an exception would break its loop.  It marks that code for
-        # its handler of Ctrl-C; the loop turns there, and cancels by itself.
+        # Inside trio's own code an exception would break its loop. trio marks that code for its
+        # own handler of Ctrl-C. There the loop continues to turn, and cancels by itself.
         interruption.may_raise_here = lambda: not self._trio.lowlevel.currently_ki_protected()
 
     def call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> object:
-        """What *function* returns or raises; `RunCancelled` when its cancellation came through."""
+        """Return or raise what *function* does.
+
+        Raises `RunCancelled` if the cancellation passed through the function.
+        """
         returned: list[object] = []
         self._trio.run(self._main, function, arguments, returned)
         if not returned:
@@ -39,24 +42,24 @@ class TrioMode:
         self, function: Callable[..., object], arguments: tuple[Any, ...], returned: list[object]
     ) -> None:
         self._entry = self._trio.lowlevel.current_trio_token()
-        # After that: a stop either finds it, or is found here.
+        # After the line above: a stop either finds the token, or is found here.
         if self._interruption.token.is_cancelled:
             self._cancel()
         with self._scope:
             returned.append(await cast("Awaitable[object]", function(*arguments)))
 
     def interrupt(self) -> None:
-        """Cancel the scope; if sync code keeps the loop from it, interrupt that."""
+        """Cancel the scope; if sync code blocks the loop, interrupt that code."""
         self._soon(self._cancel)
         _thread.start_new_thread(self._escalate, ())
 
     def loop_turns(self) -> int:
-        """How often the loop answered so far; asks it to answer once more."""
+        """Return how often the loop has answered so far; ask it to answer once more."""
         self._soon(self._count_turn)
         return self._turns
 
     def close(self) -> None:
-        """Nothing: trio leaves no task behind."""
+        """Do nothing: trio leaves no task behind."""
 
     def _cancel(self) -> None:
         self._reacted.wake()
@@ -75,11 +78,11 @@ class TrioMode:
             try:
                 self._entry.run_sync_soon(callback)
             except self._trio.RunFinishedError:
-                pass  # the function is over
+                pass  # the function has ended
 
 
 class EventWaiter:
-    """A waiter of the trio that runs in this thread."""
+    """A waiter for the trio loop that runs in this thread."""
 
     __slots__ = ("_entry", "_event", "_finished")
 
@@ -89,11 +92,11 @@ class EventWaiter:
         self._finished = trio.RunFinishedError
 
     def wake(self) -> None:
-        """End the wait, or the one that is about to begin."""
+        """End the wait, or the next one if none has begun."""
         try:
             self._entry.run_sync_soon(self._event.set)
         except self._finished:
-            pass  # the loop is closed: nobody waits
+            pass  # the loop is closed: no task waits
 
     async def wait(self) -> None:
         """Suspend the calling task until `wake`."""

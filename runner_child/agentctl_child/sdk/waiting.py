@@ -1,8 +1,8 @@
-"""How one thread or task waits for the channel's thread.
+"""The ways in which a thread or task waits for the channel's thread.
 
-Raw locks rather than `threading.Event`: `Event` is Python code around a lock, and
-a `RunCancelled` that a signal raises in the middle of it would leave that lock
-taken for ever.  A raw lock is either acquired or not.
+Raw locks are used and not `threading.Event`. `Event` is Python code around a lock. A
+`RunCancelled` that a signal raises in the middle of that code would leave the lock taken for ever.
+A raw lock is either acquired or not.
 """
 
 import _thread
@@ -10,10 +10,10 @@ from typing import Protocol
 
 
 class Waiter(Protocol):
-    """Something that can be woken from any thread, any number of times."""
+    """An object that can be woken from any thread, any number of times."""
 
     def wake(self) -> None:
-        """End the wait, or the one that is about to begin.  Never blocks, never raises."""
+        """End the wait, or the next one if none has begun. Never blocks, never raises."""
         ...
 
 
@@ -26,7 +26,7 @@ class AsyncWaiter(Waiter, Protocol):
 
 
 class ThreadWaiter:
-    """Blocks one thread.  In the main thread a signal handler may break the wait by raising."""
+    """Blocks one thread. In the main thread a signal handler may break the wait by raising."""
 
     __slots__ = ("_lock",)
 
@@ -38,12 +38,12 @@ class ThreadWaiter:
         return f"<ThreadWaiter {'waiting' if self._lock.locked() else 'woken'}>"
 
     def wake(self) -> None:
-        """End the wait, or the one that is about to begin."""
+        """End the wait, or the next one if none has begun."""
         try:
             self._lock.release()
         except RuntimeError:
             pass  # woken already
 
     def wait(self, timeout: float = -1) -> bool:
-        """Block until `wake`, or for *timeout* seconds; False when the time was up."""
+        """Block until `wake`, or for *timeout* seconds; return False if the time was up."""
         return self._lock.acquire(True, timeout)

@@ -1,7 +1,7 @@
-"""What a generator yields, as events.
+"""The conversion of a generator's yielded values to events.
 
-A ``str`` is a piece of streamed text; anything else that JSON can say is a message that
-holds its JSON; None is nothing, only a place where a stop can reach the generator.
+A ``str`` is a piece of streamed text. Any other value that JSON can represent is a message that
+holds its JSON. None is no event; it is only a place where a stop can reach the generator.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from agentctl_protocol.values import open_value
 
 
 def report(value: object, interruption: Interruption) -> None:
-    """Report *value*, even when the run is being stopped.
+    """Report *value*, even while the run is being stopped.
 
     Raises:
         ValueError: it is not JSON, or too long for a message.
@@ -23,7 +23,7 @@ def report(value: object, interruption: Interruption) -> None:
         try:
             raise interruption.cancelled()
         except RunCancelled:
-            _report(value)  # as code that handles the stop may
+            _report(value)  # allowed for code that handles the stop
             raise
     _report(value)
 
