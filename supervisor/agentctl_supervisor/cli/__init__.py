@@ -1,8 +1,7 @@
-"""The ``agentctl`` command.
+"""Runs the ``agentctl`` command.
 
-`main` never lets a traceback reach a person, and imports only what the command at
-hand needs: ``stop`` must work at once, on a machine that a runaway agent has slowed
-down.
+`main` never shows a traceback to the user, unless AGENTCTL_DEBUG is set.  It imports only what the
+command needs: ``stop`` must work at once, even on a machine that a runaway agent has slowed down.
 """
 
 import argparse
@@ -23,9 +22,9 @@ _EXIT_INTERRUPTED: Final = 130
 
 
 def main(argv: Sequence[str] | None = None, *, ready: Callable[[], None] = lambda: None) -> int:
-    """Runs the command line *argv* (default: that of this process) and returns its exit code.
+    """Run the command line *argv* (default: that of this process) and return its exit code.
 
-    *ready* is called when all is loaded and the command begins.
+    *ready* is called after everything is loaded, just before the command starts.
     """
     console.open_standard_streams()
     try:
@@ -53,7 +52,7 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], None] = lambd
 
 
 def _tell_traceback(error: Exception) -> None:
-    """Like the interpreter, but fit for a terminal: an error may quote what an agent said."""
+    """Print a traceback that is safe on a terminal: an error may quote text of an agent."""
     import traceback
 
     for line in "".join(traceback.format_exception(error)).splitlines():
@@ -61,7 +60,10 @@ def _tell_traceback(error: Exception) -> None:
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether a Ctrl-C became *error* on its way: until Python 3.12, in a class that is made."""
+    """Return True if a Ctrl-C caused *error*.
+
+    Until Python 3.12, a Ctrl-C while a class is created becomes another exception.
+    """
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -70,13 +72,16 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 
 def _flush_stdout() -> None:
-    """Now, while an error still is our exit code."""
+    """Flush stdout now, while an error can still set our exit code."""
     if sys.stdout is not None:  # None: we were started without one
         sys.stdout.flush()
 
 
 def _give_up_stdout() -> None:
-    """What it still buffers cannot be written; at exit, the interpreter would complain."""
+    """Discard what stdout still buffers and cannot write.
+
+    Otherwise the interpreter would report an error at exit.
+    """
     try:
         _flush_stdout()
     except OSError:
@@ -94,7 +99,7 @@ def _dispatch(argv: list[str], ready: Callable[[], None]) -> int:
 
 
 def _loaded(command: str) -> Callable[[argparse.Namespace], int] | None:
-    """What executes *command*; None for those that only say something."""
+    """Return the function that executes *command*; None for ``help`` and ``version``."""
     match command:
         case "run":
             from agentctl_supervisor.cli.commands import run as run_command
@@ -120,13 +125,13 @@ def _loaded(command: str) -> Callable[[argparse.Namespace], int] | None:
 
 
 def tell_error(error: AgentctlError) -> None:
-    """Two lines on stderr: what is wrong, and what to do about it."""
+    """Print *error* on stderr: what is wrong, and what to do about it."""
     for line in error_lines(error):
         console.say(line)
 
 
 def error_lines(error: AgentctlError) -> list[str]:
-    """What `tell_error` says."""
+    """Return the lines that `tell_error` prints."""
     hint = error.hint or ("agentctl help" if isinstance(error, UsageError) else "")
     lines = [console.labelled("error", str(error))]
     lines += [f"  {console.plain(line)}" for line in error.excerpt]

@@ -1,4 +1,4 @@
-"""The command line: which commands there are, what they take, what is wrong with it."""
+"""Parses the command line: the commands, their options, and the errors for wrong use."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -194,7 +194,7 @@ MODULES: Final = {
         *("wait", "logs", "events", "rerun", "prune", "doctor"),
     )
 }
-"""Commands whose module has both: ``parser()`` and ``run(options)``."""
+"""The commands whose module has both ``parser()`` and ``run(options)``."""
 
 
 def _parser_of(command: str) -> Parser:
@@ -213,12 +213,12 @@ _PARSERS: Final[dict[str, Callable[[], Parser]]] = {
 
 
 def parse(argv: list[str]) -> tuple[str, argparse.Namespace]:
-    """The command that *argv* names, and its options.
+    """Return the command that *argv* names, and its options.
 
-    ``help`` and ``version`` are commands, too; `text_for` has what they print.
+    ``help`` and ``version`` are commands, too; `text_for` returns what they print.
 
     Raises:
-        UsageError: it makes no sense.
+        UsageError: *argv* is not a valid command line.
     """
     command, rest = (argv[0], argv[1:]) if argv else ("help", [])
     if command in ("-h", "--help"):
@@ -233,7 +233,7 @@ def parse(argv: list[str]) -> tuple[str, argparse.Namespace]:
     if command == "version":
         return command, argparse.Namespace()
     _known(command)
-    # What follows "--" is nobody's option, and argparse would drop a second "--" of it.
+    # Words after "--" are not our options, and argparse would drop a second "--" among them.
     before, after = _split(rest)
     parser = _PARSERS[command]()
     if _wants_help(command, before):
@@ -263,7 +263,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
 
 def _wants_help(command: str, words: list[str]) -> bool:
     if command == "run":
-        # Behind the first word that is no option, -h belongs to somebody else.
+        # After the first word that is not an option, -h belongs to the program or function.
         return bool(words) and words[0] in ("-h", "--help")
     return "-h" in words or "--help" in words
 
@@ -298,7 +298,7 @@ def _refuse_unknown(parser: Parser, unknown: Sequence[str]) -> None:
 def _take_operands(
     command: str, options: argparse.Namespace, after: list[str]
 ) -> argparse.Namespace:
-    """Adds what came behind ``--``: operands, even if they look like options."""
+    """Add the words after ``--`` as operands, even if they look like options."""
     if hasattr(options, "runs"):
         options.runs = [*options.runs, *after]
     elif after:
@@ -307,7 +307,7 @@ def _take_operands(
 
 
 def text_for(command: str, options: argparse.Namespace) -> str:
-    """What ``help [COMMAND]`` or ``version`` prints."""
+    """Return the text that ``help [COMMAND]`` or ``version`` prints."""
     if command == "version":
         return f"agentctl {__version__}"
     if options.topic in (None, "help"):

@@ -1,4 +1,4 @@
-"""One parser for each command: how its options are declared and how its help looks."""
+"""Makes the argument parser of a command, with the common options and the layout of the help."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,18 +9,20 @@ from agentctl_supervisor.errors import UsageError
 
 DURATION: Final = "a DUR is 500ms, 30s, 2m or 1h30m; a bare number is seconds"
 
-_COLUMNS: Final = 78  # two fewer than a terminal has; argparse imports shutil to find out
+# Two fewer than a usual terminal has.  A fixed width, because argparse imports shutil to find the
+# real one.
+_COLUMNS: Final = 78
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises where argparse would print its usage and exit."""
+    """An argument parser that raises `UsageError` instead of printing the usage and exiting."""
 
     def error(self, message: str) -> NoReturn:
-        """What argparse calls for a command line that makes no sense."""
+        """Raise `UsageError`; argparse calls this for an invalid command line."""
         raise UsageError(message, hint=f"agentctl help {self.prog.rpartition(' ')[2]}")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # noqa: ARG002
-        """What argparse calls to leave."""
+        """Raise `UsageError`; argparse calls this to end the process."""
         self.error(message or "wrong use")
 
 
@@ -34,16 +36,16 @@ def command_parser(
     formats: Sequence[str] = ("text", "json"),
     as_json: str = "print JSON",
 ) -> Parser:
-    """A parser for *command* without options of its own yet, but ``-h`` and ``-o``.
+    """Return a parser for *command* that has only the options ``-h`` and ``-o``.
 
-    The first of *formats* is the default; *as_json* says what the last one prints.
+    The first of *formats* is the default; *as_json* describes what the last one prints.
     """
     parser = Parser(
         prog=f"agentctl {command}",
         usage=f"agentctl {command} {usage}",
         description=description,
         epilog="\n\n".join(filter(None, (epilog, _shown(examples)))),
-        # "--re" must not come to mean something else once there is a second such option.
+        # Otherwise "--re" would change its meaning when a second such option is added.
         allow_abbrev=False,
         add_help=False,
         formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=_COLUMNS),

@@ -1,1 +1,1 @@
-"""``agentctl doctor``: `facts` are what this machine says, `checks` what that means for runs."""
+"""The checks of ``agentctl doctor``: `facts` collects facts, `checks` judges them."""

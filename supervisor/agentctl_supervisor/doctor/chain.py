@@ -1,6 +1,7 @@
-"""Has all steps of the sandbox taken once, for no run, by `agentctl_child.keepers.chain_probe`.
+"""Tries all setup steps of the sandbox once, without a run.
 
-The view is that of a run in the current directory, so that its file system is tried, too.
+`agentctl_child.keepers.chain_probe` takes the steps.  They use the policy of a run in the current
+directory, so that the file system of this directory is tested, too.
 """
 
 import contextlib
@@ -25,11 +26,11 @@ _WITHIN_S: Final = 20.0
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """What became of the steps of a level.
+    """The results of the setup steps of one sandbox level.
 
-    ``steps``: by name, in order, why each failed, or nothing; those after one that failed were
-    not taken.  ``layers``: what the kernel says in the end.  ``hint``: what a run is told.
-    ``trouble``: why nothing could be tried, or empty.
+    ``steps``: in order, the name of each step and why it failed, or empty.  Steps after a failed
+    one were not taken.  ``layers``: the sandbox layers that the kernel confirmed in the end.
+    ``hint``: the hint that a run would get.  ``trouble``: why nothing could be tried, or empty.
     """
 
     steps: dict[str, str] = {}
@@ -39,19 +40,19 @@ class Chain(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> tuple[str, str]:
-        """The step that failed, and why; nothing if all were taken."""
+        """The step that failed, and why; two empty strings if no step failed."""
         return next(((name, why) for name, why in self.steps.items() if why), ("", ""))
 
     @property
     def works(self) -> bool:
-        """Whether a run at this level starts here."""
+        """True if a run at this level can start on this machine."""
         return bool(self.steps) and not self.trouble and not self.failed[0]
 
 
 def find_out(environ: Mapping[str, str], *, pid_namespace: bool) -> dict[str, Chain]:
-    """A chain for strict, and one for standard, in the containment that runs get here."""
+    """Return the chains of strict and standard, in the containment that runs get here."""
     containment = Containment.PID_NAMESPACE if pid_namespace else Containment.SUBREAPER
-    # Strict is not to be had without namespaces: then its own probe says which is missing.
+    # Strict needs namespaces.  Without them, its probe says which one is missing.
     asked = {Sandbox.STRICT: Containment.PID_NAMESPACE, Sandbox.STANDARD: containment}
     found: dict[str, Chain] = {}
     with tempfile.TemporaryDirectory(prefix="agentctl-doctor-", ignore_cleanup_errors=True) as own:
@@ -77,7 +78,7 @@ def _launch(
         spec = settled(spec, environ)
         policy = policy_of(spec, environ, run_directory=directory, own_uid=uid)
     except SpecError:
-        # Not in this directory; and what is wrong with it, `agentctl run` says.
+        # A run cannot use this directory; `agentctl run` reports why.  Try / instead.
         spec = msgspec.structs.replace(spec, cwd="/")
         policy = policy_of(spec, environ, run_directory=directory, own_uid=uid)
     fresh_directories.make(policy, uid)

@@ -1,4 +1,4 @@
-"""One line of the doctor's page."""
+"""The result of one check of ``agentctl doctor``."""
 
 from typing import Literal
 
@@ -8,9 +8,10 @@ Status = Literal["ok", "warn", "fail"]
 
 
 class Check(msgspec.Struct, frozen=True):
-    """What was found; and where it is not well, the consequence and the fix.
+    """The result of a check; if the status is not ``ok``, also the consequence and the fix.
 
-    ``fix``: one way a line, each of which would do; only what is to be typed, and why.
+    ``fix``: one alternative a line, and one of them is enough.  A line holds only what to type,
+    and why.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What the facts about a machine mean for runs on it.  Pure: facts in, checks out."""
+"""Judges the facts about a machine: what they mean for runs.  Pure functions."""
 
 import re
 from typing import Final
@@ -19,7 +19,7 @@ _EARLIEST: Final = 1_700_000_000  # November 2023: before any version of this pr
 
 
 def judge(facts: Facts) -> list[Check]:
-    """All checks, in the order in which they matter."""
+    """Return all checks, the most important first."""
     return [
         _kernel(facts),
         *levels(facts),
@@ -117,7 +117,7 @@ def _cgroup_fix(facts: Facts) -> str:
         case "running":
             return delegated
         case "not running":
-            # Without a login session, as under cron or su, nobody starts one.
+            # Without a login session, as under cron or su, no user manager is started.
             return f"sudo loginctl enable-linger {facts.user}, and then {delegated}"
     return "a group of the caller's own below it: mkdir, chown, and write your pid to cgroup.procs"
 

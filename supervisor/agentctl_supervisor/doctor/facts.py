@@ -1,6 +1,7 @@
-"""What this machine is like, tried out where that is possible.  Reads, and cleans up after itself.
+"""Collects facts about this machine; tries things out where that is possible.
 
-Nothing here judges, and nothing raises: what cannot be found out is said in a field.
+This module reads, and removes what its trials make.  It does not judge the facts.  It does not
+raise: if a fact cannot be found out, a field says so.
 """
 
 import ctypes
@@ -45,7 +46,7 @@ _TRIAL_BYTES: Final = 1 << 16
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A directory that we use.  ``trouble``: why it cannot be used, or empty."""
+    """A directory that agentctl uses.  ``trouble``: why it cannot be used, or empty."""
 
     path: str
     exists: bool = False
@@ -55,9 +56,10 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found.  Texts that name a trouble are empty where there is none.
+    """The facts that were found.  A text that describes a problem is empty if there is none.
 
-    ``level``: what runs get that name none.  ``chains``: how far each level gets here.
+    ``level``: the default sandbox level of runs.  ``chains``: the results of the sandbox's
+    setup steps, for each level.
     """
 
     uid: int
@@ -89,7 +91,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_out(environ: Mapping[str, str]) -> Facts:
-    """Everything, in well under a second on a quiet machine."""
+    """Collect all facts.  This takes well under a second on a quiet machine."""
     pid_namespace, sealed, probe = _probe()
     chains = chain.find_out(environ, pid_namespace=not (pid_namespace or probe))
     spawner, spawner_s = _spawner()
@@ -126,7 +128,11 @@ def find_out(environ: Mapping[str, str]) -> Facts:
 
 
 def _probe() -> tuple[str, bool, str]:
-    """Whether runs can have a pid namespace, and be sealed, tried out in a process of its own."""
+    """Try in a separate process if runs can have a pid namespace and can be sealed.
+
+    Returns three values: why there is no pid namespace (or empty), True if the fallback can be
+    sealed, and why the probe did not work (or empty).
+    """
     command = isolated_python.command("agentctl_child.keepers.probe")
     try:
         done = subprocess.run(
@@ -154,7 +160,7 @@ def _last_line(text: bytes) -> str:
 
 
 def _spawner() -> tuple[str, float]:
-    """Why no spawner starts here, or nothing; and the seconds that it took."""
+    """Start a spawner; return why it did not start (or empty), and the seconds that it took."""
     began = time.monotonic()
     try:
         with StartedSpawner() as spawner:
@@ -165,7 +171,7 @@ def _spawner() -> tuple[str, float]:
 
 
 def _landlock_abi() -> int:
-    """The version of Landlock's interface; 0 where there is none.  Creates nothing."""
+    """Return the ABI version of Landlock, or 0 if there is no Landlock.  Creates nothing."""
     libc = ctypes.CDLL(None, use_errno=True)
     null, size = ctypes.c_void_p(), ctypes.c_size_t()
     abi: int = libc.syscall(_LANDLOCK_CREATE_RULESET, null, size, _CREATE_RULESET_VERSION)
@@ -191,7 +197,10 @@ def _has_cgroup() -> bool:
 
 
 def _controllers() -> tuple[str, ...]:
-    """What can count and limit in a group of a run's: what ours has been given."""
+    """Return the controllers that can count and limit in a run's cgroup.
+
+    These are the controllers of our own cgroup.
+    """
     group = make_run_cgroup(f"doctor-{os.getpid()}")
     if group is None:
         return ()
@@ -218,7 +227,10 @@ def _level(environ: Mapping[str, str]) -> Sandbox:
 
 
 def _tried_out(directory: Path) -> str:
-    """Why nothing can be kept in *directory*; tried, because root may do what cannot be done."""
+    """Write a trial file in *directory*; return why that failed, or empty.
+
+    Permission bits do not tell: root passes them even where writing fails.
+    """
     trial = directory / f".agentctl-doctor-{os.getpid()}"
     try:
         trial.mkdir(0o700)
@@ -245,7 +257,7 @@ def _place(where: Callable[[], Path]) -> Place:
         path = where()
     except AgentctlError as error:
         return Place("", trouble=str(error))
-    # What is not there yet would be made in the first directory above that is.
+    # If the path does not exist yet, it would be made in its nearest existing parent directory.
     there = next(one for one in (path, *path.parents) if one.exists())
     trouble = _tried_out(there) if there.is_dir() else f"{there} is not a directory"
     try:
@@ -257,7 +269,7 @@ def _place(where: Callable[[], Path]) -> Place:
 
 
 def _filesystem(path: Path) -> str:
-    """The type of the file system that holds *path*, from ``/proc/self/mountinfo``."""
+    """Return the type of the file system that holds *path*, from ``/proc/self/mountinfo``."""
     try:
         device = os.stat(path).st_dev
         all_of_them = table()

@@ -1,4 +1,4 @@
-"""Where this machine runs, as far as that decides what is to be done about it."""
+"""Detects the container, uid map and user manager of this machine, which decide the fixes."""
 
 import os
 from collections.abc import Mapping
@@ -9,9 +9,10 @@ _EVERY_ID: Final = 0xFFFF_FFFF
 
 
 def container_kind(environ: Mapping[str, str]) -> str:
-    """``docker``, ``podman``, ``container`` for any other, or nothing outside of one.
+    """Return ``docker``, ``podman``, ``container`` for any other container, or empty for none.
 
-    By the marks that they leave; a fix is all that depends on it.
+    The files and variables that a container engine leaves decide.  An error here only changes
+    the suggested fix.
     """
     if os.path.exists("/run/.containerenv"):
         return "podman"
@@ -26,7 +27,7 @@ def container_kind(environ: Mapping[str, str]) -> str:
 
 
 def _of_first_process() -> str:
-    """What systemd, as pid 1 of a container, leaves for others to read."""
+    """Return the container's kind as systemd, if it is pid 1 there, has written it to a file."""
     try:
         return Path("/run/systemd/container").read_text().strip()[:40]
     except (OSError, UnicodeDecodeError):
@@ -34,7 +35,10 @@ def _of_first_process() -> str:
 
 
 def has_every_uid() -> bool:
-    """Whether all uids exist here; in a user namespace, as in a rootless container, few do."""
+    """Return True if all uids exist here.
+
+    A user namespace, as in a rootless container, has only a few.
+    """
     try:
         lines = Path("/proc/self/uid_map").read_text().splitlines()
     except OSError:
@@ -43,7 +47,7 @@ def has_every_uid() -> bool:
 
 
 def user_manager(environ: Mapping[str, str]) -> str:
-    """``running``, ``not running``, or nothing where systemd is not pid 1."""
+    """Return ``running``, ``not running``, or empty if systemd is not pid 1."""
     if not os.path.isdir("/run/systemd/system"):
         return ""
     runtime = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"

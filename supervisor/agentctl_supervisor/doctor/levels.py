@@ -1,4 +1,4 @@
-"""Whether the sandbox's levels work on this machine, and what would make them.  Pure."""
+"""Checks if the sandbox levels work on this machine, and suggests fixes.  Pure functions."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -18,15 +18,18 @@ _LANDLOCK_SINCE: Final = {
     "signals and abstract sockets": (6, "6.12"),
 }
 _LATER: Final = "socket files"
-"""Since ABI 9 (Linux 7.1): too new to be missed."""
+"""Landlock supports these since ABI 9 (Linux 7.1).  That is too new to warn if it is missing."""
 _LATER_SINCE: Final = 9
 
 _ROOT_NEEDS: Final = ("SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE")
-"""What root in a container needs beside docker's own choice: tried with just these."""
+"""The capabilities that root in a container needs in addition to docker's default set.
+
+Tested with exactly these.
+"""
 
 
 def levels(facts: Facts) -> Iterator[Check]:
-    """A check for strict, one for standard, and one for what Landlock can do."""
+    """Yield a check for strict, one for standard, and one for the features of Landlock."""
     for level in CONFINED:
         yield _level(level, facts)
     yield _landlock(facts)
@@ -37,7 +40,7 @@ def _level(level: Sandbox, facts: Facts) -> Check:
     name = f"sandbox {level}"
     if chain.works:
         return Check(name, "ok", f"all {len(chain.steps)} steps, confirmed by the kernel")
-    # What runs get by default has to work; whoever has chosen a weaker level knows why.
+    # The default level must work.  A user who chose a weaker level did so on purpose.
     status: Status = "fail" if facts.level is level else "warn"
     if chain.trouble:
         return Check(
@@ -89,11 +92,17 @@ def _fixes(chain: Chain, facts: Facts) -> Iterator[str]:
 _NOT_AS_THIS_ROOT: Final = (
     "start agentctl as an ordinary user of this container, and not as its root"
 )
-"""Who has few uids: those that runs of root's are given are not among them."""
+"""The fix for root in a user namespace with few uids.
+
+Each run that root starts gets a uid of its own, and this namespace does not have those uids.
+"""
 
 
 def _is_about_namespaces(hint: str) -> bool:
-    """Whether it sends a person here, or knows only one of the things that may be missing."""
+    """Return True if `namespace_fixes` says more than *hint*.
+
+    Such a hint only refers to this command, or names only one of the possible causes.
+    """
     return "agentctl doctor" in hint or "unmasked /proc" in hint
 
 
@@ -113,7 +122,7 @@ _WITH_NAMESPACES: Final = frozenset(
 
 def _landlock_fixes(facts: Facts) -> Iterator[str]:
     if facts.container in ("docker", "podman"):
-        # Profiles older than Landlock answer ENOSYS or EPERM to its calls.
+        # A seccomp profile older than Landlock fails its system calls with ENOSYS or EPERM.
         yield f"{facts.container} run --security-opt seccomp=unconfined ..."
     yield _NO_LANDLOCK
 
@@ -125,7 +134,7 @@ _NO_LANDLOCK: Final = (
 
 
 def namespace_fixes(facts: Facts) -> Iterator[str]:
-    """What could make namespaces and their mounts work, the likeliest first."""
+    """Yield possible fixes for namespaces and their mounts, the most likely first."""
     forbidding = list(_settings(facts))
     yield from forbidding
     if facts.container:
@@ -139,7 +148,7 @@ def namespace_fixes(facts: Facts) -> Iterator[str]:
 
 
 def _settings(facts: Facts) -> Iterator[str]:
-    """How to change the settings of this kernel that forbid it."""
+    """Yield how to change the kernel settings that forbid namespaces."""
     settings = facts.settings
     for name, value in settings.items():
         if name.startswith("user/max_") and value == 0:
@@ -164,7 +173,8 @@ def _container_fix(facts: Facts) -> str:
         words += [f"--cap-add {name}" for name in _ROOT_NEEDS]
     options = ["seccomp=unconfined", "apparmor=unconfined"]
     if facts.uid:
-        # In a user namespace the kernel mounts a new /proc only where the old one is whole.
+        # In a user namespace, the kernel mounts a new /proc only if nothing hides a part of the
+        # old one.
         options += ["unmask=ALL" if facts.container == "podman" else "systempaths=unconfined"]
     words += [f"--security-opt {option}" for option in options]
     return f"{' '.join(words)} ..."

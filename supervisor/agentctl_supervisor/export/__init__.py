@@ -1,1 +1,1 @@
-"""A run as one file."""
+"""Exports a run as one file."""

@@ -1,7 +1,7 @@
-"""A run as one tar file: its spec, its log, its report, and the artifacts that it named.
+"""Writes a run to one tar file: its spec, its log, its report, and the artifacts that it named.
 
-An artifact is read where it lies now, by a path that the agent chose: see
-`workspace.artifacts` for what is refused.  What is left out is said in ``MANIFEST.json``.
+An artifact is read at its current place, by a path that the agent chose.  `workspace.artifacts`
+says which artifacts are refused.  ``MANIFEST.json`` lists those that are left out.
 """
 
 import io
@@ -30,7 +30,7 @@ from agentctl_supervisor.workspace.artifacts import (
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What is in a bundle.  ``left_out``: ``PATH: why``, one for each artifact that is not."""
+    """The contents of a bundle.  ``left_out``: ``PATH: why`` for each artifact that is missing."""
 
     run: str
     schema: int = 1
@@ -39,18 +39,19 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def write_bundle(directory: RunDirectory, out: BinaryIO) -> Manifest:
-    """Write the bundle of the run in *directory* to *out*; a run that lives gets what there is.
+    """Write the bundle of the run in *directory* to *out*.
 
-    Everything is below a directory named as the run.  Blocks.
+    The bundle of a live run holds what exists now.  All files are below a directory that has the
+    run's id as its name.  Blocks.
 
     Raises:
-        NoSuchRunError: it was removed meanwhile.
-        DamagedRunError: its spec or report cannot be read.
-        OSError: *out* takes no more.
+        NoSuchRunError: the run was removed meanwhile.
+        DamagedRunError: the run's spec or report cannot be read.
+        OSError: *out* cannot be written.
     """
     with directory.while_there():
         manifest = _write(directory, out)
-        # What was looked for in vain had been removed, perhaps.
+        # A file that was not found may be missing because the run was removed: this raises then.
         os.lstat(directory.path)
     return manifest
 
@@ -71,7 +72,8 @@ def _write(directory: RunDirectory, out: BinaryIO) -> Manifest:
         number = 1
         while (path := directory.path / segment_name(number)).exists():
             with path.open("rb") as segment:
-                # A live run's log grows meanwhile: what it has now is whole records but the last.
+                # The log of a live run grows meanwhile.  At its size now, all records are complete
+                # except perhaps the last.
                 size = os.fstat(segment.fileno()).st_size
                 _add(tar, f"{directory.id}/log/{path.name}", segment, size)
             files.append(f"log/{path.name}")
@@ -94,10 +96,10 @@ def _write(directory: RunDirectory, out: BinaryIO) -> Manifest:
 
 
 def _place(path: str) -> str:
-    """Where an artifact goes: below ``artifacts/``, whatever the agent called it.
+    """Return the path of an artifact in the bundle: always below ``artifacts/``.
 
-    A name that could do something to the terminal of whoever lists or unpacks the bundle is
-    written as Python would escape it.
+    Characters that could control the terminal of a person who lists or unpacks the bundle are
+    escaped as in Python.
     """
     shown = "".join(c if is_visible(c) else ascii(c)[1:-1] for c in display(path))
     return "artifacts" + os.path.normpath(f"/./{shown}")
@@ -106,7 +108,7 @@ def _place(path: str) -> str:
 def _add_artifact(
     tar: tarfile.TarFile, run_id: str, artifact: Artifact, roots: Sequence[bytes]
 ) -> str:
-    """Add *artifact*; why it is left out, or nothing."""
+    """Add *artifact*; return why it is left out, or an empty string."""
     try:
         fd = open_artifact(artifact.path, roots)
     except Refused as error:
@@ -118,14 +120,17 @@ def _add_artifact(
 
 
 def _add(tar: tarfile.TarFile, name: str, source: BinaryIO, size: int) -> None:
-    """A plain file of ours, whoever the original belongs to and whatever bits it has."""
+    """Add *source* as a plain file with mode 0644; the original's owner and mode are not kept."""
     member = tarfile.TarInfo(name)
     member.size, member.mode, member.mtime = size, 0o644, int(time.time())
     tar.addfile(member, _Padded(source, size))
 
 
 class _Padded:
-    """Reads exactly *size* bytes: a file that was cut meanwhile ends in zeros, not in an error."""
+    """A reader of exactly *size* bytes.
+
+    If the file was truncated meanwhile, zeros fill the rest, and there is no error.
+    """
 
     def __init__(self, source: BinaryIO, size: int) -> None:
         self._source, self._left = source, size

@@ -1,1 +1,1 @@
-"""Processes as /proc and cgroups show them: identity, membership, orphans."""
+"""Reads processes from /proc and cgroups; manages limits, uids and signals of our own process."""

@@ -1,7 +1,7 @@
-"""Writing to a reader that is gone is an error and no death: SIGPIPE, signal(7).
+"""Makes a write to a broken pipe raise an error instead of ending the process by SIGPIPE.
 
-A run may close any pipe that we write to, when it likes.  Python ignores the signal, but a
-program that wants to end quietly in `... | head` may have given it its default action again.
+A run may close any pipe that we write to, at any time (signal(7)).  Python ignores SIGPIPE, but a
+program that wants to end quietly in `... | head` may have restored its default action.
 """
 
 import contextlib
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def as_an_error() -> Iterator[None]:
-    """For the length of a block, a broken pipe does not end this process.
+    """Keep a broken pipe from ending this process during a block.
 
-    Blocks in one process end in the reverse order of their beginning.
+    The blocks of one process must end in the reverse order of their start.
     """
     if signal.getsignal(signal.SIGPIPE) is not signal.SIG_DFL:
         yield
     elif threading.current_thread() is threading.main_thread():
-        # Not blocked, which the programs that are started meanwhile would inherit.
+        # Ignored, not blocked: programs that are started meanwhile would inherit a blocked signal.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         try:
             yield
@@ -30,6 +30,6 @@ def as_an_error() -> Iterator[None]:
         try:
             yield
         finally:
-            # It is sent to the thread that writes, and is pending if one came.
+            # The kernel sends SIGPIPE to the thread that writes: here it may be pending now.
             signal.sigtimedwait({signal.SIGPIPE}, 0)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

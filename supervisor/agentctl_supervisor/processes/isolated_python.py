@@ -1,9 +1,8 @@
-"""Starts modules of ours in interpreters that obey nothing of their environment.
+"""Starts our own modules in Python interpreters that ignore their environment.
 
-With ``-I`` and ``-S``, Python executes no ``.pth`` line and no ``sitecustomize``, and heeds no
-``PYTHON*`` variable (docs/adr/0016).  What is left out with those, the search path of our own
-packages above all, is handed over on the command line.  The command ``agentctl`` is started in
-the same way, by ``bin/agentctl``.
+With ``-I`` and ``-S``, Python executes no ``.pth`` line and no ``sitecustomize``, and ignores all
+``PYTHON*`` variables (docs/adr/0016).  This also removes the search path of our own packages, so
+the command line passes it on.  ``bin/agentctl`` starts the command ``agentctl`` in the same way.
 """
 
 import os
@@ -17,9 +16,10 @@ PACKAGES: Final = (
     *("msgspec", "psutil", "trio", "attr", "attrs", "idna", "outcome", "sniffio"),
     *("sortedcontainers", "agentctl_protocol", "agentctl_child", "agentctl_supervisor"),
 )
-"""All that agentctl imports but for the standard library.
+"""All packages that agentctl imports, without the standard library.
 
-Ours are the last: beside their sources there may be files by the names of the others.
+Our own packages are last: a directory that holds their sources may also hold files with the
+names of the other packages.
 """
 
 
@@ -31,19 +31,20 @@ def command(module: str, *arguments: str) -> list[str]:
 
 
 def locations() -> Iterator[str]:
-    """Return the directories that are `PACKAGES`; nothing is imported to find them."""
+    """Yield the directories of `PACKAGES`, without importing them."""
     for name in PACKAGES:
         spec = find_spec(name)
         yield from (spec.submodule_search_locations or ()) if spec else ()
 
 
 def _run(words: list[str]) -> None:
-    """Run a module in this process; *words* are those behind our file in `command`."""
+    """Run a module in this process; *words* are the arguments after our file in `command`."""
     # Only paths begin with a slash.
     count = next(at for at, word in enumerate(words) if not word.startswith("/"))
     prefix, *folders = words[:count]
     if prefix != sys.prefix:
-        # Without site, Python before 3.14 takes a virtual environment for what it was made of.
+        # Without site, Python before 3.14 sets the prefix of the base installation, not that of
+        # the virtual environment.
         sys.prefix = sys.exec_prefix = prefix
     sys.path += folders
     sys.argv[1:] = words[count + 1 :]

@@ -1,6 +1,7 @@
-"""Whether the kernel killed processes because memory was used up, as it counts that.
+"""Reads the kernel's counters of out-of-memory kills.
 
-Whom it killed is in its log only, which few may read; so what is said is what is known.
+Only the kernel log names the killed processes, and few users may read it.  So the text for the
+user says no more than the counters show.
 """
 
 import os
@@ -12,26 +13,27 @@ UNKNOWN: Final = -1
 
 
 class RunFacts(Protocol):
-    """What a run's log says of it, as `Fold` has it."""
+    """The facts from a run's log that this module needs; `Fold` provides them."""
 
     @property
     def created(self) -> Created | None:
-        """Its first record."""
+        """The first record of the log."""
 
     @property
     def contained(self) -> ContainedRecord | None:
-        """The record of its keepers."""
+        """The record of the run's keepers."""
 
 
 def count() -> int:
-    """How many processes it has killed so, on the whole machine (Linux 4.13); or `UNKNOWN`."""
+    """Return the number of OOM kills on the whole machine (Linux 4.13), or `UNKNOWN`."""
     return _field("/proc/vmstat", "oom_kill")
 
 
 def while_there_was(known: RunFacts) -> str:
-    """What is told of such kills since a run was created, for people; empty if nothing.
+    """Return a sentence for the user about OOM kills since a run was created, or empty.
 
-    Where the run's control group counts for itself, and is still there, it knows better.
+    The counter of the run's own cgroup is more exact.  It is used if the cgroup still exists and
+    has this counter.
     """
     created, contained = known.created, known.contained
     if contained is not None and contained.cgroup:

@@ -1,10 +1,10 @@
-"""Which files the processes of a run have open for writing, as /proc shows it.
+"""Lists the files that the processes of a run have open for writing, from /proc.
 
-Asked just before SIGKILL, so that a person knows what may be half written.  Nothing here
-touches the files themselves, nor the memory of a process: a file system of the agent's own
-making, or a lock that it holds, could keep us waiting, and the kill with us.  So a file that
-is only mapped, with no descriptor left, is not seen, nor what a single thread has in a
-descriptor table of its own.
+This is done just before SIGKILL, so that the user knows which files may be half written.  Nothing
+here touches the files themselves or the memory of a process: a file system that the agent made, or
+a lock that it holds, could block us and so delay the kill.  Therefore two kinds of files are not
+seen: those that are only mapped, without a descriptor, and those in the descriptor table that a
+single thread has for itself.
 """
 
 import os
@@ -19,13 +19,16 @@ from agentctl_supervisor.filesystem.writable_roots import relative_to
 
 BUDGET_S: Final = 0.01
 MAX_BYTES: Final = 4096
-"""Of all paths together: on a full disk they have to fit into the log's reserve."""
+"""The limit for all paths together: on a full disk they must fit into the log's reserve."""
 _MAX_FILES: Final = 1000
 _DELETED: Final = b" (deleted)"
 
 
 class OpenFiles(NamedTuple):
-    """Paths as a report has them, and why there may be more: empty if there are not."""
+    """The open files of a run.
+
+    ``paths``: in the form that a report uses.  ``unread``: why there may be more, or empty.
+    """
 
     paths: tuple[str, ...] = ()
     unread: str = ""
@@ -34,10 +37,10 @@ class OpenFiles(NamedTuple):
 def open_for_writing(
     processes: Sequence[ProcessIdentity], roots: Sequence[bytes], budget_s: float = BUDGET_S
 ) -> OpenFiles:
-    """What *processes* have open for writing beneath *roots*, looked for in *budget_s* seconds.
+    """Return the files beneath *roots* that *processes* have open for writing.
 
-    Other users' processes, and those that are not dumpable, let us see nothing (ptrace(2),
-    PTRACE_MODE_READ); they are counted in ``unread``.
+    The search stops after *budget_s* seconds.  Processes of other users, and processes that are
+    not dumpable, cannot be read (ptrace(2), PTRACE_MODE_READ); ``unread`` says how many.
     """
     if not roots:
         return OpenFiles()
@@ -59,7 +62,7 @@ def open_for_writing(
 
 
 def _look_at(pid: int, roots: Sequence[bytes], found: dict[bytes, None], deadline: float) -> bool:
-    """Adds to *found*; False if that had to be cut short."""
+    """Add the files of *pid* to *found*; return False if the search was cut short."""
     # Read in pieces: a process may have a million descriptors.
     with os.scandir(f"/proc/{pid}/fd".encode()) as descriptors:
         for descriptor in descriptors:
@@ -67,7 +70,7 @@ def _look_at(pid: int, roots: Sequence[bytes], found: dict[bytes, None], deadlin
                 return False
             try:
                 path = os.readlink(descriptor.path)
-                # Pipes and the like have no path; what is deleted leaves nothing half written.
+                # Pipes and sockets have no path; a deleted file leaves nothing half written.
                 if not path.startswith(b"/") or path.endswith(_DELETED):
                     continue
                 told = relative_to(path, roots)

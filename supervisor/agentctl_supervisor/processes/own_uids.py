@@ -1,9 +1,9 @@
-"""A uid of its own for each run that root starts at strict and standard, or in the fallback.
+"""Gives each run that root starts a uid of its own: at strict and standard, or in the fallback.
 
-To uid 0, DAC, RLIMIT_NPROC and the permission to signal mean nothing; and it may write the
-kernel's settings whatever else is taken from it.  The number is made of the supervisor's pid
-and a slot: no two live runs of this machine share one, and nothing has to be written down or
-locked.  All supervisors of one process take from the same slots.
+Uid 0 is not bound by DAC, RLIMIT_NPROC or the permission to signal.  It may also write the
+kernel's settings, whatever else is taken from it.  The uid is made from the supervisor's pid and a
+slot.  So no two live runs of this machine share a uid, and no file or lock is needed.  All
+supervisors of one process use the same slots.
 """
 
 import functools
@@ -13,17 +13,17 @@ from typing import Final
 from agentctl_supervisor.errors import SpawnError
 
 _BLOCK_BITS: Final = 30
-"""Blocks begin far above what useradd and containers hand out.  The first is below 2**31, where
-some tools stop, and so it is used first."""
+"""Blocks begin far above the uids that useradd and containers use.  The first block is below 2**31,
+the limit of some tools, so it is used first."""
 _BLOCKS: Final = 3
 _SLOT_BITS: Final = 8
 _PID_BITS: Final = 22  # PID_MAX_LIMIT, proc_sys_kernel(5)
 _NOBODY_AT_ALL: Final = (1 << 32) - 1
-"""What setresuid(2) takes for "leave it as it is"."""
+"""The value that means "leave the uid unchanged" to setresuid(2)."""
 
 
 def uids_of(pid: int) -> frozenset[int]:
-    """All uids that the runs of the supervisor with the number *pid* can have had."""
+    """Return all uids that runs of the supervisor process *pid* can have or have had."""
     within = (pid & ((1 << _PID_BITS) - 1)) << _SLOT_BITS
     return frozenset(
         uid
@@ -37,16 +37,16 @@ class OwnUids:
     """The uids of the supervisors in the process *pid*."""
 
     def __init__(self, pid: int) -> None:
-        # The one that was given back last is used last: what its run left somewhere is the
-        # more likely to be gone.
+        # The uid that was given back last is used last: leftovers of its run are then more likely
+        # to be gone.
         self._free = deque(sorted(uids_of(pid)))
         self._most = len(self._free)
 
     def take(self) -> int:
-        """A uid that no live run has.
+        """Return a uid that no live run has.
 
         Raises:
-            SpawnError: all, about 768, are in use.
+            SpawnError: all uids (about 768) are in use.
         """
         if not self._free:
             raise SpawnError(
@@ -56,11 +56,11 @@ class OwnUids:
         return self._free.popleft()
 
     def give_back(self, uid: int) -> None:
-        """The run with *uid* is gone, all of it."""
+        """Make *uid* free again, after all processes of its run are gone."""
         self._free.append(uid)
 
 
 @functools.cache
 def own_uids(pid: int) -> OwnUids:
-    """The one `OwnUids` of the process *pid*, which is our own.  A fork of it gets another."""
+    """Return the single `OwnUids` of our own process, *pid*.  A fork of it gets another."""
     return OwnUids(pid)

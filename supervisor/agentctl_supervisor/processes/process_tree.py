@@ -1,8 +1,8 @@
-"""Processes by identity, and the processes that belong to a run, as /proc shows them.
+"""Finds processes by identity, and the processes that belong to a run, from /proc.
 
-A number alone never means a process here: it is checked with the start time, and
-signals go through a pidfd.  What a process may choose about itself (name, arguments,
-environment) is shown to people, and decides nothing while its keepers are alive.
+A pid alone never identifies a process here: the start time is checked too, and signals go through
+a pidfd.  A process can choose its name, arguments and environment.  These are shown to people, but
+decide nothing while its keepers are alive.
 """
 
 import contextlib
@@ -28,10 +28,11 @@ _MAX_COMMAND: Final = 4096
 _SHOWN_COMMAND: Final = 200
 _MAX_READ: Final = 1 << 18
 CENSUS_S: Final = 0.05
-"""How long a signal may wait until those are counted whom it is for."""
+"""The seconds that a signal may be delayed to count the processes that it is for."""
 _MAX_LOOKS: Final = 16
 LONGEST_POLL_S: Final = 86_400.0
-"""poll(2) takes an int of milliseconds, which is 24 days; whoever waits longer looks again."""
+"""The longest single poll(2), which takes an int of milliseconds (24 days).  To wait longer, poll
+again."""
 
 
 class _Stat(NamedTuple):
@@ -44,7 +45,7 @@ class _Stat(NamedTuple):
 
 @cache
 def boot_id() -> str:
-    """The kernel's name for this boot; empty where /proc does not say."""
+    """Return the kernel's id of this boot, or an empty string if /proc does not show it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
@@ -52,9 +53,10 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> int:
-    """The inode of our pid namespace; 0 where /proc does not say, or is that of another one."""
+    """Return the inode of our pid namespace; 0 if /proc does not show it or is not ours."""
     try:
-        # A /proc that was mounted in another namespace has its numbers (pid_namespaces(7)).
+        # A /proc that was mounted in another pid namespace shows the pids of that namespace
+        # (pid_namespaces(7)).
         if int(os.readlink("/proc/self")) != os.getpid():
             return 0
         return os.stat("/proc/self/ns/pid").st_ino
@@ -63,10 +65,10 @@ def pid_namespace() -> int:
 
 
 def is_out_of_sight(created: Created) -> bool:
-    """Whether the pids of the run of *created* are those of a pid namespace that is not ours.
+    """Return True if the pids of the run of *created* belong to a pid namespace that is not ours.
 
-    Then /proc proves neither its life nor its death, and its pids may name others here.
-    Nothing of a run is left after a restart, wherever it was.
+    Then /proc cannot prove that the run is alive or dead, and its pids may be other processes here.
+    After a reboot nothing is left of a run, in any namespace; the result is then False.
     """
     if created.pid_namespace == 0 or created.boot_id != boot_id():
         return False
@@ -74,36 +76,40 @@ def is_out_of_sight(created: Created) -> bool:
 
 
 def identity_of(pid: int) -> ProcessIdentity | None:
-    """The identity of the process that has the number *pid* now, zombies included."""
+    """Return the identity of the process that has *pid* now, zombies included."""
     stat = _stat(pid)
     return None if stat is None else ProcessIdentity(pid, stat.start_time)
 
 
 def is_alive(identity: ProcessIdentity) -> bool:
-    """Whether this very process exists and is no zombie."""
+    """Return True if exactly this process exists and is not a zombie."""
     stat = _stat(identity.pid)
     return stat is not None and stat.start_time == identity.start_time and stat.state not in _DEAD
 
 
 def is_runnable(identity: ProcessIdentity) -> bool:
-    """Whether the main thread of this very process runs, or waits for nothing but a CPU."""
+    """Return True if the main thread of exactly this process runs or waits only for a CPU."""
     stat = _stat(identity.pid)
     return stat is not None and stat.start_time == identity.start_time and stat.state == "R"
 
 
 def open_pidfd(identity: ProcessIdentity) -> int | None:
-    """A pidfd of this very process, or None if it is gone or a zombie.  The caller closes it."""
+    """Return a pidfd of exactly this process, or None if it is gone or a zombie.
+
+    The caller closes the pidfd.
+    """
     if not is_alive(identity):
         return None
     try:
         pidfd = os.pidfd_open(identity.pid)
     except OSError as error:
-        # Gone; with the others, its number is a thread's by now (before and since Linux 6.15).
+        # ESRCH: the process is gone.  EINVAL (before Linux 6.15) and ENOENT (since): its number is
+        # now that of a thread.
         if error.errno not in {errno.ESRCH, errno.EINVAL, errno.ENOENT}:
             raise
         return None
-    # Now the number cannot come to mean another one unseen: if it does not mean this
-    # process by now, the descriptor is not of it either.
+    # Check again: the number may have been reused before pidfd_open, and then the descriptor is of
+    # another process.  After pidfd_open, a reuse of the number changes nothing.
     if is_alive(identity):
         return pidfd
     os.close(pidfd)
@@ -114,7 +120,7 @@ def send_signal(pidfd: int, number: int) -> bool:
     """Send a signal; False if the process is gone.
 
     Raises:
-        PermissionError: we may not.
+        PermissionError: we are not allowed to send it.
     """
     try:
         signal.pidfd_send_signal(pidfd, number)
@@ -124,11 +130,12 @@ def send_signal(pidfd: int, number: int) -> bool:
 
 
 def members(contained: ContainedRecord, *, with_init: bool = False) -> list[ProcessIdentity]:
-    """The processes of a run that are alive now, in the order of their numbers.
+    """Return the processes of a run that are alive now, in the order of their pids.
 
-    In a pid namespace that is everything in it and in namespaces below it; in the fallback
-    the descendants of the warden; where the run has a cgroup, everything in that too.  Its
-    keepers are not of the run: neither the warden nor, unless *with_init*, init.
+    With a pid namespace, these are all processes in it and in namespaces below it; in the
+    fallback, the descendants of the warden.  If the run has a cgroup, all processes in it are
+    added.  The keepers do not belong to the run: the warden is left out, and init too unless
+    *with_init* is set.
     """
     found = set(_in_cgroup(to_native(contained.cgroup))) if contained.cgroup else set()
     if contained.containment is Containment.PID_NAMESPACE:
@@ -142,16 +149,17 @@ def members(contained: ContainedRecord, *, with_init: bool = False) -> list[Proc
 
 
 class Census(NamedTuple):
-    """Processes that were alive; not ``complete``: there was no time to look for more."""
+    """The processes that were alive.  ``complete`` is False if there was no time for the rest."""
 
     alive: Sequence[ProcessIdentity]
     complete: bool
 
 
 def census(contained: ContainedRecord, within_s: float = CENSUS_S) -> Census:
-    """Whoever of a run is found within about *within_s* seconds, however many there are.
+    """Return the processes of a run that are found within about *within_s* seconds.
 
-    Unlike `members` it does not look at the machine's other processes.
+    Their number has no limit.  Unlike `members`, it does not look at the machine's other
+    processes.
     """
     until = time.monotonic() + within_s
     looked_at = {contained.warden.pid}
@@ -168,14 +176,15 @@ def census(contained: ContainedRecord, within_s: float = CENSUS_S) -> Census:
 
 
 def descendants(roots: set[int], *, keep: Collection[int] = ()) -> list[ProcessIdentity]:
-    """The living processes below *roots*, without *keep* and what is below those."""
+    """Return the live descendants of *roots*, without *keep* and the descendants of *keep*."""
     return _alive(_with_descendants(roots, keep) - roots)
 
 
 def ancestors(pid: int, most: int) -> list[int] | None:
-    """The numbers of the parents of *pid*, nearest first; None: more than *most*, or it is dying.
+    """Return the pids of the ancestors of *pid*, nearest first.
 
-    Of a process that is forked and orphaned meanwhile the list is looked at again.
+    Returns None if there are more than *most*, or if one of the processes is ending.  The list is
+    read until two reads agree, because a process may be forked and orphaned meanwhile.
     """
     before: list[ProcessIdentity] | None = None
     for _ in range(_MAX_LOOKS):
@@ -189,17 +198,18 @@ def ancestors(pid: int, most: int) -> list[int] | None:
 
 
 def children_of(pid: int) -> list[int]:
-    """The numbers of the children of *pid*, zombies included."""
+    """Return the pids of the children of *pid*, zombies included."""
     if _has_children_files():
         return _children(pid)
     return list(_children_by_parent()[pid])
 
 
 def marked(run_id: str, not_before: int = 0) -> list[ProcessIdentity]:
-    """Processes that say themselves that they belong to *run_id*; for when no keeper is left.
+    """Return the processes that claim to belong to *run_id*; use it only if no keeper is left.
 
-    By the environment that a run's programs get, or by the title of a keeper or agent.  A
-    claim: so nothing that is older than the run (*not_before*, a start time) is believed.
+    The claim is the environment variable that a run's programs get, or the title of a keeper or
+    agent.  Because it is only a claim, processes older than the run (*not_before*, a start time)
+    are left out.
     """
     variable = f"{RUN_ID_VARIABLE}={run_id}".encode()
     title = re.compile(rb"agentctl (?:warden|init|agent) %s(?![a-z0-9])" % run_id.encode())
@@ -213,7 +223,7 @@ def marked(run_id: str, not_before: int = 0) -> list[ProcessIdentity]:
 
 
 def wait_dead(pidfds: Iterable[int], timeout_s: float) -> bool:
-    """Whether all of *pidfds* are dead, or are within *timeout_s* seconds."""
+    """Wait at most *timeout_s* seconds; return True if the processes of all *pidfds* are dead."""
     deadline = time.monotonic() + timeout_s
     left = set(pidfds)
     poll = select.poll()
@@ -221,7 +231,7 @@ def wait_dead(pidfds: Iterable[int], timeout_s: float) -> bool:
         poll.register(pidfd, select.POLLIN)
     while left:
         left_s = min(max(deadline - time.monotonic(), 0.0), LONGEST_POLL_S)
-        # Readable once every thread has ended, zombies included (pidfd_open(2)).
+        # A pidfd is readable after every thread has ended, also for a zombie (pidfd_open(2)).
         for pidfd, _ in poll.poll(left_s * 1000):
             poll.unregister(pidfd)
             left.discard(pidfd)
@@ -231,7 +241,7 @@ def wait_dead(pidfds: Iterable[int], timeout_s: float) -> bool:
 
 
 def command_line(pid: int) -> str:
-    """What the process calls itself, on one line fit for a terminal; empty if it is gone."""
+    """Return the command line of *pid*, on one line that is safe on a terminal; empty if gone."""
     arguments = _read(f"/proc/{pid}/cmdline")[:_MAX_COMMAND]
     if not arguments and (name := _read(f"/proc/{pid}/comm").strip()):
         arguments = b"[%s]" % name
@@ -240,13 +250,14 @@ def command_line(pid: int) -> str:
     return shown if len(shown) <= _SHOWN_COMMAND else shown[:_SHOWN_COMMAND] + "..."
 
 
-# --- who belongs to a run --------------------------------------------------
+# --- the processes of a run -------------------------------------------------
 
 
 def _candidates(contained: ContainedRecord) -> Iterator[int]:
-    """The numbers of a run's processes, the quickest way first; some twice, some dead.
+    """Yield the pids of a run's processes, from the fastest source first; some twice, some dead.
 
-    Who joined its namespace by setns(2) is left out: only all of /proc tells of them.
+    Processes that joined the run's namespace by setns(2) are left out: only a scan of all of
+    /proc finds them.
     """
     if contained.cgroup:
         yield from _in_cgroup(to_native(contained.cgroup))
@@ -259,7 +270,7 @@ def _candidates(contained: ContainedRecord) -> Iterator[int]:
 def _in_cgroup(path: str) -> Iterable[int]:
     for directory, _, _ in os.walk(path):
         try:
-            # 0 is a process that our pid namespace does not know.
+            # 0 stands for a process that is not visible in our pid namespace.
             pids = Path(directory, "cgroup.procs").read_text("ascii").split()
         except (OSError, ValueError):
             continue
@@ -267,14 +278,14 @@ def _in_cgroup(path: str) -> Iterable[int]:
 
 
 def _in_namespace(contained: ContainedRecord) -> set[int]:
-    """Those of the namespace's inode, and all that descends from them.
+    """Return the processes with the namespace's inode, and all their descendants.
 
-    Descent finds what a look at the inode does not: a process that is not dumpable or has
-    another uid hides it (ptrace(2) access), and one may have gone into a namespace below.
-    The inode finds what does not descend from init: whoever joined by setns(2).
+    The inode alone misses some processes: one that is not dumpable or has another uid hides its
+    inode (ptrace(2) access), and one may have entered a namespace below.  Descent alone misses
+    those that joined by setns(2): they do not descend from init.
     """
     inhabitants = _by_namespace().get(contained.namespace or 0, ())
-    # Looked at again: the number may mean another process by now.
+    # Check again: the number may be that of another process now.
     found = {pid for pid in inhabitants if _namespace_of(pid) == contained.namespace}
     if is_alive(contained.root):
         found.add(contained.root.pid)
@@ -282,7 +293,7 @@ def _in_namespace(contained: ContainedRecord) -> set[int]:
 
 
 class _Scan(NamedTuple):
-    """Who was in which pid namespace when all of /proc was read; to be used until then."""
+    """The pids of each pid namespace from a scan of all of /proc; valid until ``until``."""
 
     by_namespace: Mapping[int, Collection[int]]
     until: float
@@ -292,10 +303,10 @@ _last_scan: _Scan | None = None
 
 
 def _by_namespace() -> Mapping[int, Collection[int]]:
-    """The numbers of all processes, by their pid namespace.
+    """Return the pids of all processes, grouped by pid namespace.
 
-    A scan serves again for as long as it took.  It is not of one instant anyway, and so
-    a supervisor that stops 1,000 runs at once reads /proc a few times, and not 1,000.
+    The result of a scan is reused for as long as the scan took; it does not show a single instant
+    anyway.  So a supervisor that stops 1,000 runs at once scans /proc a few times, not 1,000 times.
     """
     global _last_scan
     began = time.monotonic()
@@ -322,7 +333,7 @@ def _with_descendants(roots: set[int], keep: Collection[int] = ()) -> set[int]:
 
 
 def _descent(roots: set[int], keep: Collection[int] = ()) -> Iterator[int]:
-    """The numbers below *roots*, without *keep* and what is below those."""
+    """Yield the pids of the descendants of *roots*, without *keep* and its descendants."""
     children = _children if _has_children_files() else _children_by_parent().__getitem__
     found, left = set(roots), list(roots)
     while left:
@@ -342,7 +353,7 @@ def _has_children_files() -> bool:
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     try:
-        # The list is kept for each thread: a child belongs to the one that forked it.
+        # Each thread has its own list: a child belongs to the thread that forked it.
         for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError):
                 text = Path(f"/proc/{pid}/task/{thread}/children").read_text("ascii")
@@ -396,7 +407,7 @@ def _all_pids() -> list[int]:
 def _stat(pid: int) -> _Stat | None:
     try:
         text = _read(f"/proc/{pid}/stat")
-        # The name, in brackets, may hold anything, brackets and spaces too.
+        # The name is in brackets and may hold any bytes, brackets and spaces too.
         fields = text[text.rindex(b")") + 2 :].split()
         return _Stat(fields[0].decode(), int(fields[1]), int(fields[19]))
     except (ValueError, IndexError):

@@ -1,10 +1,9 @@
-"""Cgroup v2: one group a run, killed as one.
+"""Makes one cgroup (v2) for each run and kills it as a whole.
 
-``cgroup.kill`` (kernel 5.14) ends every process of a group at once, whatever
-it forks meanwhile; ``cgroup.events`` says when it is empty.  Both exist on a
-hierarchy without any controller, too (seen on 6.18).  A group is an addition
-to the containment, never the only one: where none can be made, the run goes
-without and its report says so.
+``cgroup.kill`` (kernel 5.14) ends every process of a cgroup at once, even if they fork meanwhile.
+``cgroup.events`` says when the cgroup is empty.  Both files also exist on a hierarchy without any
+controller (seen on 6.18).  A cgroup is an addition to the containment, never the only one.  If none
+can be made, the run starts without a cgroup, and its report says so.
 """
 
 import contextlib
@@ -27,28 +26,29 @@ class RunCgroup:
         return f"<RunCgroup {self.path}>"
 
     def kill(self) -> None:
-        """SIGKILL every process of the group; a kernel before 5.14 cannot."""
+        """Send SIGKILL to every process of the cgroup; has no effect before kernel 5.14."""
         with contextlib.suppress(OSError):
             (self.path / "cgroup.kill").write_text("1")
 
     def populated(self) -> bool:
-        """Whether a process other than a zombie is in the group or below it."""
+        """Return True if a process that is not a zombie is in the cgroup or below it."""
         try:
             return "populated 1" in (self.path / "cgroup.events").read_text()
         except OSError:
             return False
 
     def remove(self) -> None:
-        """Close the descriptor and remove the group; a populated one is left for recovery."""
+        """Close the descriptor and remove the cgroup; a populated one is left for recovery."""
         os.close(self.fd)
-        # A root agent may have made groups below: bottom-up, or rmdir gives EBUSY.
+        # A root agent may have made cgroups below this one.  Remove them bottom-up: otherwise
+        # rmdir fails with EBUSY.
         for directory, _, _ in os.walk(self.path, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
 
 
 def make_run_cgroup(run_id: str) -> RunCgroup | None:
-    """A new cgroup below our own for *run_id*, or None where none can be made."""
+    """Make a cgroup for *run_id* below our own cgroup; return None if that is not possible."""
     own = _own_cgroup()
     if own is None:
         return None

@@ -1,8 +1,8 @@
-"""Lets poll(2) see a signal that comes just before it.
+"""Makes poll(2) return for a signal that arrives just before the call.
 
-Python only notes a signal when it arrives, and acts on it between two instructions: one that
-comes after the last of them and before the system call interrupts nothing, and a Ctrl-C is
-forgotten until the next one.
+When a signal arrives, Python only notes it, and runs the handler later, between two bytecode
+instructions.  A signal that arrives after the last instruction and before the system call does not
+interrupt the call.  Then a Ctrl-C has no effect until the next one.
 """
 
 import contextlib
@@ -19,10 +19,11 @@ _interrupted = False
 
 
 def remember_interrupts() -> None:
-    """Have `poll` raise KeyboardInterrupt once a Ctrl-C has come, whatever became of it.
+    """Make `poll` raise KeyboardInterrupt after a Ctrl-C, even if its exception was lost.
 
-    Raised in a callback, as the machinery of imports has them, it is told on stderr and dropped.
-    For a program whose Ctrl-C is Python's own; call it in the main thread.
+    If KeyboardInterrupt is raised in a callback, as the import system has them, Python prints it
+    on stderr and drops it.  This works only if SIGINT has Python's default handler.  Call it in
+    the main thread.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
@@ -35,11 +36,11 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def poll(source: select.poll, timeout_s: float | None = None) -> list[tuple[int, int]]:
-    """What of *source* is ready; nothing after *timeout_s*, at the latest after a day, or a signal.
+    """Return what is ready of *source*; an empty list after *timeout_s*, a day, or a signal.
 
-    In the main thread a signal that has a handler ends the wait whenever it came.  Elsewhere,
-    where no handlers run, and where somebody's event loop has the wakeup descriptor
-    (signal.set_wakeup_fd), it is as poll(2) is.
+    In the main thread, a signal that has a handler ends the wait, even if it arrived just before.
+    It works like plain poll(2) in other threads, where no handlers run, and if an event loop
+    already has the wakeup descriptor (signal.set_wakeup_fd).
     """
     timeout_ms = None if timeout_s is None else min(max(timeout_s, 0.0), LONGEST_POLL_S) * 1000
     if threading.current_thread() is not threading.main_thread():
@@ -52,7 +53,7 @@ def poll(source: select.poll, timeout_s: float | None = None) -> list[tuple[int,
             return source.poll(timeout_ms)
         try:
             source.register(read, select.POLLIN)
-            # After the wakeup descriptor: what comes from here on is in there.
+            # Check this after the wakeup descriptor is set: a later signal is written to it.
             if _interrupted:
                 raise KeyboardInterrupt
             return [one for one in source.poll(timeout_ms) if one[0] != read]
@@ -65,7 +66,7 @@ def poll(source: select.poll, timeout_s: float | None = None) -> list[tuple[int,
 
 
 def _give_back(theirs: int, read: int) -> None:
-    """Let them have their descriptor again, and the signals that have come meanwhile."""
+    """Restore the wakeup descriptor *theirs* and pass on the signals that came meanwhile."""
     signal.set_wakeup_fd(theirs)
     with contextlib.suppress(BlockingIOError):
         os.write(theirs, os.read(read, 4096))

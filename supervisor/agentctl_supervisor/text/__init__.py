@@ -1,1 +1,1 @@
-"""Text for people and from people: durations, sizes, JSON, suggestions."""
+"""Handles text from and for people: durations, sizes, JSON, suggestions."""

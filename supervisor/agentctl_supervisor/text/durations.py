@@ -1,4 +1,4 @@
-"""Durations as people type and read them: ``500ms``, ``1h30m``, ``2.5`` (seconds)."""
+"""Parses and formats durations as people write them: ``500ms``, ``1h30m``, ``2.5`` (seconds)."""
 
 import re
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from agentctl_supervisor.errors import UsageError
 
 _UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-# Each unit at most once and the big ones first, so that "1m1h" is a slip and not a duration.
+# Each unit at most once, and big units before small ones: "1m1h" is an error.
 _SHAPE: Final = re.compile(
     "".join(rf"(?:(?P<{unit}>\d{{1,12}}(?:\.\d{{1,12}})?){unit})?" for unit in _UNITS), re.ASCII
 )
@@ -16,10 +16,10 @@ _HINT: Final = "write 500ms, 30s, 2m or 1h30m; a bare number is seconds"
 
 
 def parse_duration(text: str, what: str) -> float:
-    """Seconds of *text*, a duration given for *what* (an option's name).
+    """Return the seconds of *text*, a duration given for the option *what*.
 
     Raises:
-        UsageError: it is no duration, or not below 1e9 seconds.
+        UsageError: *text* is not a duration, or is 1e9 seconds or more.
     """
     if _BARE.fullmatch(text):
         seconds = float(text)
@@ -37,10 +37,10 @@ def parse_duration(text: str, what: str) -> float:
 
 
 def parse_limit(text: str, what: str) -> float | None:
-    """Like `parse_duration`, for a limit: ``none`` is None, and zero is refused.
+    """Parse a limit like `parse_duration`, but return None for ``none`` and refuse zero.
 
     Raises:
-        UsageError: it is neither ``none`` nor a duration above zero.
+        UsageError: *text* is neither ``none`` nor a duration above zero.
     """
     if text == "none":
         return None
@@ -53,7 +53,7 @@ def parse_limit(text: str, what: str) -> float | None:
 
 
 def show_duration(seconds: float) -> str:
-    """*seconds* for people, two figures of it: ``0.01 s``, ``12 s``, ``3m 20s``."""
+    """Return *seconds* as text for people, with two figures: ``0.01 s``, ``12 s``, ``3m 20s``."""
     if seconds < 0.1:
         return f"{max(seconds, 0.0):.2f} s"
     if seconds < 9.95:
@@ -71,7 +71,7 @@ def show_duration(seconds: float) -> str:
 
 
 def show_age(seconds: float) -> str:
-    """*seconds* in a table's column: the biggest unit only."""
+    """Return *seconds* for a column of a table: in the biggest unit only."""
     whole = int(seconds)
     if whole >= 86400:
         return f"{whole // 86400}d"

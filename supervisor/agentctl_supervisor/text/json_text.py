@@ -1,10 +1,9 @@
-r"""JSON that is safe to look at: what a terminal obeys, or nobody sees, is written as ``\uXXXX``.
+r"""Writes JSON that is safe on a terminal: control and invisible characters become ``\uXXXX``.
 
-JSON itself only demands that of the C0 controls.  DEL, C1 controls, line separators,
-bidirectional controls, tag characters and lone surrogates may stand in it as they are, and
-then drive the terminal that shows it or hide a part of it from its reader.  All JSON that a
-command prints comes from here, to a pipe the same bytes as to a terminal; decoding it gives
-the same value.
+The JSON standard demands the escape only for C0 controls.  It allows unescaped DEL, C1 controls,
+line separators, bidirectional controls, tag characters and lone surrogates.  These can control
+the terminal, or hide a part of the text from its reader.  All JSON that a command prints comes
+from here.  A pipe gets the same bytes as a terminal, and decoding gives the same value.
 """
 
 import re
@@ -19,23 +18,23 @@ _BEYOND_ASCII: Final = re.compile("[^ -~]")
 
 
 def json_line(value: object) -> str:
-    """*value* as JSON on one line."""
+    """Return *value* as JSON on one line."""
     text = encode_json(value).decode()
     if is_visible(text):
         return text
-    # What is not visible can only stand inside of strings, where each has an escape.
+    # Invisible characters occur only inside JSON strings, where each can be escaped.
     return _BEYOND_ASCII.sub(_escaped_unless_visible, text)
 
 
 def json_page(value: object) -> str:
-    """*value* as indented JSON."""
+    """Return *value* as indented JSON."""
     text = json_line(value)
     try:
         return msgspec.json.format(text, indent=2)
     except msgspec.DecodeError:
         import json
 
-        return json.dumps(json.loads(text), indent=2)  # a lone surrogate, which msgspec refuses
+        return json.dumps(json.loads(text), indent=2)  # msgspec refuses lone surrogates
 
 
 def _escaped_unless_visible(match: re.Match[str]) -> str:

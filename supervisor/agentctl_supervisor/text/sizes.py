@@ -1,4 +1,4 @@
-"""Sizes as people type them: ``512M``, ``2G``, ``100`` (bytes)."""
+"""Parses sizes as people type them: ``512M``, ``2G``, ``100`` (bytes)."""
 
 import re
 from typing import Final
@@ -10,10 +10,10 @@ _SHAPE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGT]?)(?:i?B)?", re.ASCI
 
 
 def parse_size(text: str, what: str) -> int:
-    """Bytes of *text*, a size given for *what* (an option's name); K is 1,024 of them.
+    """Return the bytes of *text*, a size given for the option *what*.  K is 1,024 bytes.
 
     Raises:
-        UsageError: it is no size.
+        UsageError: *text* is not a size.
     """
     match = _SHAPE.fullmatch(text)
     if match is None:

@@ -1,1 +1,1 @@
-"""One module a command."""
+"""Implements the commands, with one module for each."""

@@ -1,4 +1,4 @@
-"""``agentctl approve``: let a run make a call that waits for that."""
+"""Implements ``agentctl approve``: lets a run make a call that waits for approval."""
 
 import argparse
 
@@ -8,7 +8,7 @@ from agentctl_supervisor.client import Client
 
 
 def parser() -> Parser:
-    """What the command takes."""
+    """Return the parser of the command's options."""
     return verdict_parser(
         "approve",
         "Let a run make a call that waits for approval (agentctl run --approve).",
@@ -21,6 +21,6 @@ def parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command."""
+    """Execute the command."""
     client = Client()
     return give(options, "approve", client, client.approve)

@@ -1,4 +1,4 @@
-"""``agentctl deny``: refuse a call that waits for approval."""
+"""Implements ``agentctl deny``: refuses a call that waits for approval."""
 
 import argparse
 from functools import partial
@@ -9,7 +9,7 @@ from agentctl_supervisor.client import Client
 
 
 def parser() -> Parser:
-    """What the command takes."""
+    """Return the parser of the command's options."""
     made = verdict_parser(
         "deny",
         "Refuse a call that waits for approval; the run goes on and is told why.",
@@ -24,6 +24,6 @@ def parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command."""
+    """Execute the command."""
     client = Client()
     return give(options, "deny", client, partial(client.deny, reason=options.reason))

@@ -1,4 +1,4 @@
-"""``-d``: a run is started and left to a supervisor of its own."""
+"""Implements ``-d``: starts a run and leaves it to a supervisor of its own."""
 
 from agentctl_protocol.report import Report
 from agentctl_protocol.spec import RunSpec
@@ -9,7 +9,7 @@ from agentctl_supervisor.detached.start import start_detached
 
 
 def run(spec: RunSpec, *, quiet: bool, as_json: bool) -> int:
-    """Starts *spec*, prints the run's id once its agent is running, and returns the exit code."""
+    """Start *spec*, print the run's id when its agent is running, and return the exit code."""
     report = start_detached(spec)
     if as_json:
         console.out_json(report)

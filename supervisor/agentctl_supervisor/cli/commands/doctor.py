@@ -1,4 +1,4 @@
-"""``agentctl doctor``: what protects runs on this machine, a line for each thing."""
+"""Implements ``agentctl doctor``: prints a line for each thing that protects runs here."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ _INDENT: Final = " " * 6
 
 
 def parser() -> Parser:
-    """What the command takes."""
+    """Return the parser of the command's options."""
     return command_parser(
         "doctor",
         "[OPTIONS]",
@@ -34,7 +34,7 @@ def parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command."""
+    """Execute the command."""
     checks = judge(find_out(os.environ))
     failed = any(check.status == "fail" for check in checks)
     if options.format == "json":
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def page(checks: Sequence[Check], columns: int) -> list[str]:
-    """The lines, none wider than *columns* but for what is to be pasted."""
+    """Return the lines, none wider than *columns* except commands to paste."""
     lines = [line for check in checks for line in _lines(check, columns)]
     counts = {status: sum(check.status == status for check in checks) for status in _COLOURS}
     warnings = f"{counts['warn']} warning{'' if counts['warn'] == 1 else 's'}"
@@ -63,5 +63,5 @@ def _lines(check: Check, columns: int) -> Iterator[str]:
     for line in wrap(plain(check.consequence), columns - len(_INDENT)):
         yield _INDENT + line
     for number, way in enumerate(check.fix.splitlines()):
-        # Not wrapped: it is there to be pasted.
+        # Not wrapped, so that it can be pasted.
         yield f"{_INDENT}{'or: ' if number else 'fix:'} {plain(way)}"

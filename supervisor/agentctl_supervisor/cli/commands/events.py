@@ -1,4 +1,4 @@
-"""``agentctl events``: a run's records as JSON Lines, one object an event."""
+"""Implements ``agentctl events``: prints a run's records as JSON Lines, one object an event."""
 
 import argparse
 import base64
@@ -29,7 +29,7 @@ _BY: Final = {By.SUPERVISOR: "supervisor", By.CHILD: "child"}
 
 
 def parser() -> Parser:
-    """What the command takes."""
+    """Return the parser of the command's options."""
     made = command_parser(
         "events",
         "[OPTIONS] RUN",
@@ -54,7 +54,7 @@ def parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command."""
+    """Execute the command."""
     remember_interrupts()
     if len(options.runs) != 1:
         raise UsageError(
@@ -99,7 +99,7 @@ def _number(text: str) -> int:
 
 
 def lines(record: Record) -> Iterator[tuple[int, bytes]]:
-    """Number and line of each event in *record*; a type that is not known has none."""
+    """Yield the number and line of each event in *record*; nothing for an unknown type."""
     body = record.body
     if isinstance(body, Events):
         for at, event in enumerate(body.events):
@@ -128,7 +128,7 @@ def _fields(body: msgspec.Struct) -> Iterator[tuple[str, Any]]:
                 value = open_value(value, name)
             except ProtocolError as error:
                 value = f"({error})"
-        # A field must not hide one of the envelope.
+        # A field must not replace a field of the envelope.
         yield (f"{name}_" if name in ("seq", "time", "by", "type") else name), value
 
 

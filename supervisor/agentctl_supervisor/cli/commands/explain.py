@@ -1,4 +1,4 @@
-"""``agentctl run --explain``: what a run would get, and nothing is run."""
+"""Implements ``agentctl run --explain``: shows what a run would get, and runs nothing."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ _LABEL_COLUMNS: Final = 13
 _STEPS_WITHIN_S: Final = 10.0
 _STEPS_BYTES: Final = 1 << 20
 _ID: Final = "r-xxxxxxxx"
-"""In the place of an id: there is no run."""
+"""A placeholder for the run's id, since there is no run."""
 _NETWORKS: Final = {
     Network.NONE: "none: a loopback of its own",
     Network.HOST: "host: all that you reach",
@@ -33,7 +33,7 @@ _LATER: Final = ", and sockets that services make in its directories while it ru
 
 
 def run(spec: RunSpec, *, as_json: bool) -> int:
-    """Prints the policy of *spec* and returns the exit code."""
+    """Print the policy of *spec* and return the exit code."""
     explanation = _explained(spec)
     if as_json:
         out_json(explanation)
@@ -61,7 +61,7 @@ def _explained(spec: RunSpec) -> Explanation:
 
 
 def _facts_against(own_uid: int | None, network: Network) -> set[str]:
-    """Conditions of steps that do not hold for the run."""
+    """Return the conditions of steps that are false for the run."""
     against = set()
     if os.geteuid() == 0:
         against.add("user namespace")
@@ -73,7 +73,7 @@ def _facts_against(own_uid: int | None, network: Network) -> set[str]:
 
 
 def _steps(level: Sandbox, against: set[str]) -> tuple[Any, ...]:
-    """What the keepers say that they do; nothing if they do not say it."""
+    """Return the steps as the keepers list them; empty if they cannot be asked."""
     try:
         done = subprocess.run(
             isolated_python.command("agentctl_child.keepers.steps", level),
@@ -91,7 +91,7 @@ def _steps(level: Sandbox, against: set[str]) -> tuple[Any, ...]:
 
 
 def page(explanation: Explanation, columns: int) -> list[str]:
-    """The lines of the page, none wider than *columns*."""
+    """Return the lines of the page, none wider than *columns*."""
     lines: list[str] = []
     for label, text in _facts(explanation):
         lines += _labelled(label, plain(text), columns)

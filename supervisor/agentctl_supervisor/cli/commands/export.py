@@ -1,4 +1,4 @@
-"""``agentctl export``: a run as one tar file."""
+"""Implements ``agentctl export``: writes a run to one tar file."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from agentctl_supervisor.errors import AgentctlError, UsageError
 
 
 def parser() -> Parser:
-    """What the command takes."""
+    """Return the parser of the command's options."""
     made = command_parser(
         "export",
         "[OPTIONS] RUN",
@@ -33,7 +33,7 @@ def parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command."""
+    """Execute the command."""
     if len(options.runs) != 1:
         raise UsageError("which run is to be exported?", hint="agentctl export RUN")
     directory = Client().directory(options.runs[0])
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     path = options.file or f"{directory.id}.tar"
     try:
-        # Never over something: a run's name is quickly typed, and a file quickly lost.
+        # Never overwrite an existing file: a typing error could destroy it.
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         raise UsageError(f"{path[:200]} exists", hint="-f names another file") from None
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         with open(fd, "wb") as file:
             _write(directory.id, options, file)
     except BaseException:
-        os.unlink(path)  # half a bundle looks like a whole one
+        os.unlink(path)  # an incomplete bundle looks like a complete one
         raise
     say(f"{plain(options.runs[0])}: written to {plain(path)}")
     return 0

@@ -1,4 +1,4 @@
-"""``agentctl run`` while the run lives: a supervisor for one run, at a console."""
+"""Runs ``agentctl run`` in the foreground: a supervisor for one run, at a console."""
 
 import math
 import os
@@ -45,32 +45,32 @@ _COLOURS: Final = {
 }
 _HIDE_WITHIN_S: Final = 0.1
 _LAST_WORDS_S: Final = 1.0
-"""How long a reader may take that somebody does not want to wait for."""
+"""The seconds that a slow reader of our output still has after somebody asked us to end."""
 _SHOWN_ARGUMENTS: Final = 200
 
 
 def run(spec: RunSpec, spawner: StartedSpawner, *, quiet: bool, as_json: bool) -> int:
-    """Runs *spec* to its end, by *spawner*, and returns the exit code for it.
+    """Run *spec* to its end with *spawner*, and return the exit code.
 
-    *as_json*: stdout gets the report and nothing else; what the run writes to its
-    stdout goes to our stderr.
+    *as_json*: stdout gets only the report; what the run writes to its stdout goes to our stderr.
     """
     check_epoll()
     try:
         report, output_lost = trio.run(_supervise, spec, spawner, quiet, as_json)
     except BaseExceptionGroup as group:
         raise _first(group) from None
-    # As other programs that could not write what they had to.
+    # If output was lost, fail as other programs do.
     return report.process_exit_code or (EXIT_OWN_FAILURE if output_lost else EXIT_OK)
 
 
 async def _supervise(
     spec: RunSpec, spawner: StartedSpawner, quiet: bool, as_json: bool
 ) -> tuple[Report, bool]:
-    # Open before anything is started: a signal that comes meanwhile waits for its run.
+    # Opened before anything is started: a signal that comes meanwhile is kept for the run.
     with (
         trio.open_signal_receiver(*_heeded()) as signals,
-        # Two writers, one reader, one who measures while another glances.
+        # Output: two writers.  Input: one reader.  View: one thread that measures, and one that
+        # looks at the remaining processes.
         worker_threads(output=2, input=int(spec.stdin), view=2),
     ):
         release()
@@ -85,13 +85,13 @@ async def _supervise(
             if quiet:
                 told.set()
             else:
-                # Before anybody is obeyed: what that leads to has to be told.
+                # Start this before signals are handled: the steps of a stop must be printed.
                 await nursery.start(_tell_progress, spec, live, output, nursery, told)
                 if spec.approve:
                     nursery.start_soon(_tell_waiting, live, output)
             nursery.start_soon(_obey, signals, live, output, nursery, told)
             if not quiet:
-                # After that: maybe nobody reads what we say.
+                # Only now: if nobody reads stderr, this blocks, and signals must work then.
                 with output.until_abandoned():
                     for line in fresh_workspace.lines_about(spec, live.brief_report):
                         await output.say(line)
@@ -110,7 +110,10 @@ async def _supervise(
 
 
 def _heeded() -> list[signal.Signals]:
-    """Those of our signals that nobody told us to ignore, as nohup(1) does with SIGHUP."""
+    """Return our stop signals, without those that the caller ignores, as nohup(1) does SIGHUP.
+
+    SIGTERM is always included.
+    """
     return [
         number
         for number in STOP_SIGNALS
@@ -125,9 +128,9 @@ async def _obey(
     nursery: trio.Nursery,
     told: trio.Event,
 ) -> None:
-    """Ctrl-C stops the run; a second one, or SIGQUIT, kills it.
+    """Stop the run on Ctrl-C; kill it on a second Ctrl-C or SIGQUIT.
 
-    SIGTERM and SIGHUP stop it, since we must go.
+    SIGTERM and SIGHUP stop it too, because our process must end.
     """
     interrupted = False
     async for number in signals:
@@ -150,7 +153,10 @@ async def _obey(
 
 
 async def _let_go(live: Run, output: standard_io.Output, told: trio.Event) -> None:
-    """Whoever wants us to leave does not want us to wait for a reader that does not read."""
+    """Wait for the end of the run, then only briefly for slow readers of our output.
+
+    A user who wants us to end does not want us to wait for a reader that does not read.
+    """
     await live.wait()
     with trio.move_on_after(_LAST_WORDS_S):
         await live.wait_delivered()
@@ -167,13 +173,14 @@ async def _tell_progress(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """The ladder as it is climbed; at a terminal also what the run takes.
+    """Print the steps of a stop as they happen; at a terminal, also show the resource use.
 
-    *told* is set when all steps, to the end of the run, have been told.  Started once it listens.
+    *told* is set when all steps, until the end of the run, have been printed.  The task counts as
+    started when it listens to the steps.
     """
     narrator = Narrator(spec.name or live.id)
     view = LiveView(live, narrator, spec.time_s)
-    # Where the run is typed to, the terminal is the run's.
+    # If the user types to the run, the terminal belongs to the run.
     if output.has_status and not (spec.stdin and os.isatty(0)):
         nursery.start_soon(view.measure)
         nursery.start_soon(view.keep, output.status)
@@ -191,7 +198,7 @@ async def _tell_progress(
 
 
 async def _tell_waiting(live: Run, output: standard_io.Output) -> None:
-    """Each call that waits for a person, and the command that lets it through."""
+    """Print each call that waits for approval, and the commands that decide on it."""
     name = called(live.brief_report)
     asked = Ask("-", "tool", "-")
     async for record in live.events():
@@ -199,8 +206,8 @@ async def _tell_waiting(live: Run, output: standard_io.Output) -> None:
             case Ask() as asked:
                 pass
             case Waiting() as waiting:
-                # The record of the ask comes right before.
-                # None, too, where the log had no more room for what the agent says.
+                # The `Ask` record comes right before this record.  It is missing if the log had no
+                # more room for records of the agent.
                 args = asked.args if asked.call == waiting.call else NIL
                 value = open_or_note(args if len(args) <= MAX_WAITING_ARGS else None, "", [])
                 shown = console.plain(
@@ -211,13 +218,14 @@ async def _tell_waiting(live: Run, output: standard_io.Output) -> None:
 
 
 async def _give_way(output: standard_io.Output) -> None:
-    """Ctrl-Z stops us, without our status line on the console.  The run goes on meanwhile."""
+    """Remove our status line on Ctrl-Z, then suspend our process; the run goes on meanwhile."""
     with trio.open_signal_receiver(signal.SIGTSTP) as signals:
         async for number in signals:
             with trio.move_on_after(_HIDE_WITHIN_S):
                 await output.status("")
             ours = signal.signal(number, signal.SIG_DFL)
-            # Not SIGSTOP: with nobody there to continue us, the kernel lets this one pass.
+            # Not SIGSTOP: the kernel discards SIGTSTP if no parent could continue us (an orphaned
+            # process group).
             signal.raise_signal(number)
             signal.signal(number, ours)
 
@@ -236,7 +244,7 @@ async def _tell_end(
         if as_json:
             await output.out(json_page(report))
         elif spec.target is not None and report.value is not None:
-            # None is what a function without a return statement returns: nothing to tell.
+            # A function without a return statement returns None: there is nothing to print.
             await output.out(json_line(report.value))
         if report.result is Result.REFUSED or not quiet:
             for line in _last_words(report, at_terminal=output.has_status):
@@ -254,7 +262,7 @@ def _last_words(report: Report, *, at_terminal: bool) -> Iterator[str]:
         return
     words = summary(report, datetime.now(UTC))
     if not at_terminal:
-        # Who watches sees how it ended in any case; a pipe is told only what is not ordinary.
+        # At a terminal, the end is always reported; elsewhere only if the run did not succeed.
         if report.result is not Result.SUCCEEDED:
             yield f"agentctl: {words}; {show}"
         return
@@ -275,7 +283,7 @@ def _terminal() -> str:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error of *group* that says most to a person."""
+    """Return the most informative error of *group*."""
     leaves: list[BaseException] = []
     queue: list[BaseException] = [group]
     while queue:
@@ -286,5 +294,5 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
             leaves.append(error)
     if os.environ.get("AGENTCTL_DEBUG"):
         return group
-    # What is unexpected comes first: an expected error beside it may be its consequence.
+    # Unexpected errors come first: an expected error may be the consequence of an unexpected one.
     return min(leaves, key=lambda error: isinstance(error, AgentctlError))

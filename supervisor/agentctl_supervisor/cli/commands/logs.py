@@ -1,4 +1,4 @@
-"""``agentctl logs``: print what a run wrote to stdout and stderr."""
+"""Implements ``agentctl logs``: prints what a run wrote to stdout and stderr."""
 
 import argparse
 import os
@@ -25,7 +25,7 @@ _GATHERED_BYTES: Final = 1 << 18
 
 
 def parser() -> Parser:
-    """What the command takes."""
+    """Return the parser of the command's options."""
     made = command_parser(
         "logs",
         "[OPTIONS] RUN",
@@ -53,7 +53,7 @@ def parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command."""
+    """Execute the command."""
     remember_interrupts()
     if len(options.runs) != 1:
         raise UsageError(
@@ -95,7 +95,7 @@ def _count(text: str) -> int:
 
 
 class _Shown:
-    """Writes output to stdout in the wanted form, in big pieces."""
+    """A writer of output to stdout, in the requested form and in big pieces."""
 
     def __init__(self, raw: bool, timestamps: bool, lines_before: int) -> None:
         terminal = os.isatty(1)
@@ -127,13 +127,13 @@ class _Shown:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has gathered."""
+        """Write the collected data."""
         data = bytes(self._gathered)
         self._gathered.clear()
         write_all(1, data)
 
     def end(self) -> None:
-        """Write all that is left."""
+        """Write the rest."""
         for stream in _LABELS:
             data = b""
             if self._filters:
@@ -156,7 +156,7 @@ class _Shown:
 
 
 class _Lines:
-    """Puts time and stream before each line of one stream."""
+    """A filter that puts the time and stream before each line of one stream."""
 
     def __init__(self, stamp: Callable[[int], str], label: str) -> None:
         self._stamp = stamp
@@ -164,7 +164,7 @@ class _Lines:
         self._begun = b""
 
     def feed(self, data: bytes, time_ns: int) -> bytes:
-        """The lines that are whole by now; very long ones are cut."""
+        """Take *data*; return the lines that are complete now.  Very long lines are cut."""
         front = f"{self._stamp(time_ns)} {self._label}  ".encode()
         *whole, rest = data.split(b"\n")
         out = []
@@ -179,7 +179,7 @@ class _Lines:
         return b"".join(out)
 
     def end(self, rest: bytes) -> bytes:
-        """The last line, if it has no newline."""
+        """Return the last line, if it has no newline."""
         begun, self._begun = self._begun, b""
         return begun + rest + b"\n" if begun else rest
 

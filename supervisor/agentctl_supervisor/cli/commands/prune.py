@@ -1,4 +1,4 @@
-"""``agentctl prune``: deletes finished runs."""
+"""Implements ``agentctl prune``: deletes finished runs."""
 
 import argparse
 import os
@@ -36,7 +36,7 @@ _SHOWN = 20
 
 
 def parser() -> Parser:
-    """What the command takes."""
+    """Return the parser of the command's options."""
     made = command_parser(
         "prune",
         "[OPTIONS]",
@@ -62,7 +62,7 @@ def parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command."""
+    """Execute the command."""
     if options.dry_run and options.yes:
         raise UsageError("--dry-run and --yes exclude each other", hint="leave one out")
     now_s = time.time()

@@ -1,4 +1,4 @@
-"""``agentctl ps``: the runs in a table, as ids, or as JSON."""
+"""Implements ``agentctl ps``: lists the runs in a table, as ids, or as JSON."""
 
 import argparse
 import gc
@@ -26,10 +26,10 @@ _NAME_COLUMNS: Final = 20
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command."""
-    gc.disable()  # what is made here is needed to the end; looking for garbage takes a third
+    """Execute the command."""
+    gc.disable()  # all objects are needed to the end, and garbage collection takes 1/3 of the time
     reports = Client().listed(finished=options.all, on_damaged=_warn)
-    reports.reverse()  # the newest is what most people look for
+    reports.reverse()  # most people look for the newest run
     now_s = time.time()
     if options.format == "json":
         out_json([row(report, now_s) for report in reports])
@@ -46,7 +46,7 @@ def _warn(error: AgentctlError) -> None:
 
 
 def row(report: Report | Summary, now_s: float) -> dict[str, Any]:
-    """What is listed of *report* in JSON."""
+    """Return the fields of *report* for the JSON list."""
     return {
         "id": report.id,
         "name": report.name,
@@ -59,7 +59,7 @@ def row(report: Report | Summary, now_s: float) -> dict[str, Any]:
 
 
 def table(reports: Sequence[Report | Summary], now_s: float, columns: int) -> list[str]:
-    """The lines of the table, none wider than *columns*."""
+    """Return the lines of the table, none wider than *columns*."""
     ages = [show_age(_age_s(report, now_s)) for report in reports]
     longest_age = max(map(len, ("AGE", *ages)))
     cells = (
@@ -78,7 +78,7 @@ def table(reports: Sequence[Report | Summary], now_s: float, columns: int) -> li
 
 
 def _padded(cells: list[str]) -> list[str]:
-    """*cells*, which are plain, made as wide as the widest."""
+    """Return *cells*, which must be plain text, padded to the width of the widest."""
     if "".join(cells).isascii():
         widest = max(map(len, cells))
         return [cell.ljust(widest) for cell in cells]

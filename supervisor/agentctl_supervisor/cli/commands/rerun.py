@@ -1,4 +1,4 @@
-"""``agentctl rerun``: a new run of what an old one ran."""
+"""Implements ``agentctl rerun``: starts a new run with the settings of an old one."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ from agentctl_supervisor.policy.environment import is_inherited
 
 
 def parser() -> Parser:
-    """What the command takes."""
+    """Return the parser of the command's options."""
     made = command_parser(
         "rerun",
         "[OPTIONS] RUN",
@@ -40,7 +40,7 @@ def parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command; returns when the new run is over, or with ``-d`` when it is running."""
+    """Execute the command; return when the new run is over or, with ``-d``, when it is running."""
     if len(options.runs) != 1:
         raise UsageError(
             "which run is to be run again?", hint="agentctl rerun RUN; agentctl ps -a lists them"
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def tell_missing(missing: list[str], options: argparse.Namespace) -> None:
-    """Say which variables the old run had and the new one has not."""
+    """Print which variables the old run had and the new run does not have."""
     if missing and not options.quiet:
         shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
         say(f"warning: not set here, but for {plain(options.runs[0])} they were: {plain(shown)}")
@@ -61,9 +61,10 @@ def tell_missing(missing: list[str], options: argparse.Namespace) -> None:
 def renewed(
     spec: RunSpec, name: str | None, environ: Mapping[str, str]
 ) -> tuple[RunSpec, list[str]]:
-    """The spec for a new run like the stored *spec*, and which variables are not in *environ*.
+    """Return a spec for a new run like the stored *spec*, and the variables missing in *environ*.
 
-    A run that was given an environment of its own gets no more than the same names.
+    If the old run got an environment of its own, the new run gets only variables with the same
+    names.
     """
     env = None
     missing: list[str] = []
@@ -72,7 +73,7 @@ def renewed(
         missing = [
             variable
             for variable in spec.env_names
-            # Those that every run gets of ours differ from terminal to terminal.
+            # Variables that every run inherits differ between terminals: do not report them.
             if variable not in environ and not is_inherited(variable)
         ]
     new = msgspec.structs.replace(spec, env=env, env_names=(), name=name or spec.name)

@@ -1,4 +1,4 @@
-"""``agentctl resume``: a new run that goes on where an old one ended."""
+"""Implements ``agentctl resume``: starts a new run that goes on where an old one ended."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ from agentctl_supervisor.run.resuming import check_resumable
 
 
 def parser() -> Parser:
-    """What the command takes."""
+    """Return the parser of the command's options."""
     made = command_parser(
         "resume",
         "[OPTIONS] RUN",
@@ -41,7 +41,7 @@ def parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command; returns when the new run is over, or with ``-d`` when it is running."""
+    """Execute the command; return when the new run is over or, with ``-d``, when it is running."""
     if len(options.runs) != 1:
         raise UsageError(
             "which run is to be resumed?", hint="agentctl resume RUN; agentctl ps -a lists them"
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     report = current_report(directory)
     spec, missing = renewed(directory.read_spec(), options.name, os.environ)
     while report.result is Result.REFUSED and report.resumes is not None:
-        # Nothing was done by a resume that did not come about: what it was to go on with is there.
+        # A refused resume did nothing, so go on with the run that it should have resumed.
         report = current_report(client.directory(report.resumes))
     check_resumable(report)
     tell_missing(missing, options)

@@ -1,4 +1,4 @@
-"""``agentctl run``: from the command line to a `RunSpec`, and then to the foreground."""
+"""Implements ``agentctl run``: makes a `RunSpec` from the command line and runs it."""
 
 import argparse
 import os
@@ -20,7 +20,7 @@ _USAGE_HINT: Final = "agentctl run -- PROGRAM ARG..., or agentctl run module:fun
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command; returns when the run is over, or with ``-d`` when it is running."""
+    """Execute the command; return when the run is over or, with ``-d``, when it is running."""
     if options.detach and options.stdin:
         raise UsageError("-i and -d exclude each other", hint="a detached run reads nothing")
     spec = spec_from(options)
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def start(spec: RunSpec, options: argparse.Namespace) -> int:
-    """Runs *spec* as *options*, those of run or rerun, want it, and returns the exit code."""
+    """Run *spec* as *options* (of run, rerun or resume) say, and return the exit code."""
     as_json = options.format == "json"
     if options.detach:
         from agentctl_supervisor.cli.commands import detached_start
@@ -42,9 +42,9 @@ def start(spec: RunSpec, options: argparse.Namespace) -> int:
     from agentctl_supervisor.spawner.start import StartedSpawner
 
     own_limits.take_all()
-    # It comes up while we import the event loop, which takes as long.  A signal that comes
-    # meanwhile waits for its run: as an exception amidst the imports it would sometimes end
-    # us by the signal itself (CPython remembers one that passed through `exec`).
+    # The spawner starts while we import the event loop, which takes as long.  Signals are held
+    # back until the run can handle them.  A KeyboardInterrupt during the imports would sometimes
+    # end our process by the signal itself (CPython remembers one that passed through `exec`).
     with StartedSpawner() as spawner, stop_signals.held():
         from agentctl_supervisor.cli.commands import foreground
 
@@ -52,10 +52,10 @@ def start(spec: RunSpec, options: argparse.Namespace) -> int:
 
 
 def spec_from(options: argparse.Namespace) -> RunSpec:
-    """What the command line asks for.
+    """Return the spec that the command line asks for.
 
     Raises:
-        UsageError, SpecError: it cannot be run as it is written.
+        UsageError, SpecError: the command line cannot be run as it is written.
     """
     argv, target = _what(options.rest, options.program)
     if argv is not None and options.python is not None:
@@ -82,7 +82,7 @@ def spec_from(options: argparse.Namespace) -> RunSpec:
 
 
 def _what(rest: list[str], program: list[str] | None) -> tuple[tuple[str, ...] | None, str | None]:
-    """``(argv, None)`` or ``(None, target)``."""
+    """Return ``(argv, None)`` for a program or ``(None, target)`` for a function."""
     if program is not None:
         if rest:
             raise UsageError(
@@ -95,7 +95,7 @@ def _what(rest: list[str], program: list[str] | None) -> tuple[tuple[str, ...] |
         raise UsageError("nothing to run", hint=_USAGE_HINT)
     first = rest[0]
     if ":" not in first:
-        # Taking it for a program would be easy, and "run x.py --time 5s" would then have no limit.
+        # Do not treat it as a program: then "run x.py --time 5s" would have no time limit.
         line = _shown(rest)
         hint = f"agentctl run -- {line}"
         if first.endswith(".py"):
@@ -110,7 +110,7 @@ def _what(rest: list[str], program: list[str] | None) -> tuple[tuple[str, ...] |
 
 
 def _working_directory() -> str:
-    # Written down, so that a rerun from elsewhere finds the same files.
+    # Stored in the spec, so that a rerun from another directory finds the same files.
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -147,7 +147,7 @@ def _fields(settings: Settings) -> dict[str, Any]:
 
 
 def read_input(text: str) -> Any:
-    """The value that ``--input`` names: JSON, ``@FILE`` or ``-``.  Raises UsageError."""
+    """Return the value that ``--input`` names: JSON, ``@FILE`` or ``-``.  Raises UsageError."""
     if text == "-":
         source, data = "standard input", sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
     elif text.startswith("@"):

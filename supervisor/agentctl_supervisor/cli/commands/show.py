@@ -1,4 +1,4 @@
-"""``agentctl show``: one run on one page, or its whole report as JSON."""
+"""Implements ``agentctl show``: prints one run on one page, or its whole report as JSON."""
 
 import argparse
 from collections import deque
@@ -35,7 +35,7 @@ _CALLS: Final = 8
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command."""
+    """Execute the command."""
     if len(options.runs) != 1:
         raise UsageError(
             "which run is to be shown?", hint="agentctl show RUN; agentctl ps -a lists them"
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def page(report: Report, last: Sequence[str], now: datetime, columns: int) -> list[str]:
-    """The lines of the page, none wider than *columns*."""
+    """Return the lines of the page, none wider than *columns*."""
     state = outcome(report)
     if report.finished:
         state = f"finished: {state}{by_whom(report)}"
@@ -70,7 +70,7 @@ def page(report: Report, last: Sequence[str], now: datetime, columns: int) -> li
 
 
 def _facts(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
-    """What is told of *report*, in this order; what is not known is left out."""
+    """Yield labels and texts about *report*, in this order; unknown facts are left out."""
     yield "command", report.command
     if report.resumes is not None:
         yield "resumes", report.resumes
@@ -103,7 +103,7 @@ def _facts(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _products(report: Report) -> Iterator[tuple[str, str]]:
-    """What the agent says that it did and made."""
+    """Yield what the agent says that it did and made."""
     if report.value is not None:
         yield "value", _json(report.value)
     yield from _calls(report.calls)
@@ -132,7 +132,10 @@ def _time(report: Report, now: datetime) -> str:
 
 
 def _ladder(report: Report) -> str:
-    """``asked to end 5.0 s (no) > SIGTERM 2.0 s (no) > SIGKILL 0.01 s (yes)``."""
+    """Return the rungs of the ladder with their durations and answers.
+
+    Example: ``asked to end 5.0 s (no) > SIGTERM 2.0 s (no) > SIGKILL 0.01 s (yes)``.
+    """
     ends = [step.at for step in report.ladder[1:]] + [report.ended_at]
     steps = []
     for step, end in zip(report.ladder, ends, strict=True):
@@ -163,7 +166,7 @@ def _calls(calls: Sequence[Call]) -> Iterator[tuple[str, str]]:
 
 
 def _waiting(report: Report) -> Iterator[tuple[str, str]]:
-    """What a person has to decide on, and how."""
+    """Yield the calls that wait for approval, and the commands that decide on the first."""
     for line in waiting_calls.lines(report.waiting):
         yield "WAITING", line
     if report.waiting:
@@ -172,7 +175,7 @@ def _waiting(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _origin(report: Report, key: str) -> str:
-    """`` (flag --net)``: where a setting came from, or nothing for a default."""
+    """Return the origin of a setting, like `` (flag --net)``, or empty for a default."""
     origin = report.origins.get(key, "default")
     return "" if origin == "default" else f" ({origin})"
 
@@ -194,7 +197,7 @@ def _json(value: object) -> str:
 
 
 def _labelled(label: str, text: str, columns: int) -> Iterator[str]:
-    """*text* behind *label*, wrapped."""
+    """Yield *label* and *text*, wrapped."""
     from textwrap import wrap
 
     indent = 2 + _LABEL_COLUMNS
@@ -206,7 +209,7 @@ def _labelled(label: str, text: str, columns: int) -> Iterator[str]:
 
 
 def last_lines(directory: RunDirectory) -> list[str]:
-    """The last lines that the run wrote, stdout and stderr together, not yet made plain."""
+    """Return the last lines of the run's stdout and stderr together, not yet made plain."""
     pieces: deque[bytes] = deque()
     kept = 0
     for record in LogReader(directory.path):

@@ -1,4 +1,4 @@
-"""``agentctl signal``: fire the ``external()`` termination condition of a run."""
+"""Implements ``agentctl signal``: fires the ``external()`` termination condition of a run."""
 
 import argparse
 
@@ -9,7 +9,7 @@ from agentctl_supervisor.errors import UsageError
 
 
 def parser() -> Parser:
-    """What the command takes."""
+    """Return the parser of the command's options."""
     made = command_parser(
         "signal",
         "RUN",
@@ -28,7 +28,7 @@ def parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command."""
+    """Execute the command."""
     if len(options.runs) != 1:
         raise UsageError("which run is it to signal?", hint="agentctl signal RUN")
     out(plain(f"{options.runs[0]}: {Client().signal(options.runs[0])}"))

@@ -1,4 +1,4 @@
-"""``agentctl stop`` and ``agentctl kill``: several runs at once, with evidence for each."""
+"""Implements ``agentctl stop`` and ``agentctl kill``: ends several runs at once, with evidence."""
 
 import argparse
 import sys
@@ -29,7 +29,7 @@ from agentctl_supervisor.text.durations import parse_duration, show_duration
 
 
 class _Order(msgspec.Struct, frozen=True):
-    """How the runs are to be ended.  ``told``: progress goes to stderr."""
+    """The options for ending the runs.  ``told``: progress is printed on stderr."""
 
     kill: bool
     grace_s: float | None
@@ -39,7 +39,7 @@ class _Order(msgspec.Struct, frozen=True):
 
 
 def run(options: argparse.Namespace, *, kill: bool) -> int:
-    """Executes the command."""
+    """Execute the command."""
     client = Client()
     order = _Order(
         kill=kill,
@@ -88,7 +88,7 @@ def _end_all(
     def end(ref: str) -> None:
         try:
             results[ref] = _end(client, ref, order, countdown)
-        except BaseException as error:  # noqa: BLE001 - raised again where somebody can see it
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
             results[ref] = error
 
     threads = []
@@ -98,7 +98,7 @@ def _end_all(
         try:
             thread.start()
         except RuntimeError:
-            ours.append(ref)  # none is left to be had: one after the other
+            ours.append(ref)  # no thread can be started: stop these one after the other
         else:
             threads.append(thread)
     for ref in ours:
@@ -155,7 +155,7 @@ def _end(
 
 
 def _members(client: Client, ref: str) -> list[ProcessIdentity]:
-    """Who is alive, as the log says who would be."""
+    """Return the live processes of the run, found by the containment record in its log."""
     from agentctl_supervisor.processes.process_tree import members
 
     try:
@@ -163,7 +163,7 @@ def _members(client: Client, ref: str) -> list[ProcessIdentity]:
             if isinstance(record.body, ContainedRecord):
                 return members(record.body)
     except AgentctlError:
-        pass  # the stop itself will say what is wrong
+        pass  # the stop itself reports the error
     return []
 
 
@@ -171,7 +171,7 @@ def _tell(result: StopOutcome, countdown: Countdown) -> None:
     try:
         countdown.out(sentence(result))
     except OSError:
-        # Nobody listens; the other runs are to be stopped all the same.
+        # Nobody reads stdout any more; the other runs must be stopped anyway.
         sys.stdout = None
     if result.already or not result.report.ladder:
         return
@@ -182,7 +182,7 @@ def _tell(result: StopOutcome, countdown: Countdown) -> None:
 
 
 def sentence(result: StopOutcome) -> str:
-    """What became of the run, with the evidence."""
+    """Return a sentence about the outcome of a stop, with the evidence."""
     report = result.report
     name = called(report)
     if result.already:
@@ -208,7 +208,7 @@ def _row(ref: str, result: StopOutcome | AgentctlError) -> dict[str, Any]:
 
 
 def _exit_code(results: Sequence[StopOutcome | AgentctlError]) -> int:
-    """1 if anything survives; else the code of the first error; else 0."""
+    """Return 1 if any process survives; else the code of the first error; else 0."""
     if any(isinstance(result, StopOutcome) and not result.gone for result in results):
         return EXIT_SURVIVORS
     return next((r.exit_code for r in results if isinstance(r, AgentctlError)), EXIT_OK)

@@ -1,4 +1,4 @@
-"""What earlier runs of the same command needed in order to end."""
+"""Suggests ``agentctl kill`` if earlier stops of the same command always needed SIGKILL."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -11,11 +11,11 @@ from agentctl_supervisor.text.durations import show_duration
 
 _LOOKED_AT: Final = 50
 _USED_TO: Final = 2
-"""Stops, this one included, that make a habit."""
+"""The number of stops, this one included, that are needed for a hint."""
 
 
 def stop_hint(report: Report, home: Home) -> str:
-    """How to spare the waiting for what never works; empty if there is nothing to say."""
+    """Return a hint on how to avoid a wait that never helps; empty if there is none."""
     if not _resisted(report):
         return ""
     try:
@@ -25,7 +25,7 @@ def stop_hint(report: Report, home: Home) -> str:
 
 
 def hint_after(stops: Sequence[Report]) -> str:
-    """The hint after these *stops* of one command, or nothing if it has ever ended when told to."""
+    """Return the hint after these *stops* of one command; empty if one ended without SIGKILL."""
     if len(stops) < _USED_TO or not all(_resisted(stop) for stop in stops):
         return ""
     wasted_s = max((s.ladder[-1].at - s.ladder[0].at).total_seconds() for s in stops)
@@ -36,7 +36,7 @@ def hint_after(stops: Sequence[Report]) -> str:
 
 
 def _earlier(report: Report, home: Home) -> Iterator[Report]:
-    """Stops of the same command among the newest runs, the newest first."""
+    """Yield the stops of the same command among the newest runs, the newest first."""
     for directory in reversed(home.runs()[-_LOOKED_AT:]):
         try:
             earlier = directory.read_report() if directory.id != report.id else None
@@ -47,10 +47,10 @@ def _earlier(report: Report, home: Home) -> Iterator[Report]:
 
 
 def _was_asked(report: Report) -> bool:
-    """Whether it was stopped, and not killed at once, which tells nothing."""
+    """Return True if the run was stopped.  A run that was killed at once does not count."""
     return bool(report.ladder) and report.ladder[0].step is not Rung.SIGKILL
 
 
 def _resisted(report: Report) -> bool:
-    """Whether it was given time to end, and did not."""
+    """Return True if the run had time to end, but needed SIGKILL."""
     return _was_asked(report) and report.ladder[-1].step is Rung.SIGKILL

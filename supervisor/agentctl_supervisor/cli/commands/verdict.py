@@ -1,4 +1,4 @@
-"""A person's verdict on a call that waits for one: what ``approve`` and ``deny`` share."""
+"""Gives the user's verdict on calls that wait for approval; shared by ``approve`` and ``deny``."""
 
 import argparse
 from collections.abc import Sequence
@@ -16,14 +16,17 @@ _LISTED: Final = 5
 
 
 class Verdict(Protocol):
-    """Gives a verdict on a call of a run, or on all up to a number; what was done, for people."""
+    """A function that gives a verdict on one call of a run, or on all calls up to a number.
+
+    It returns what was done, as text for people.
+    """
 
     def __call__(self, ref: str, call: str | int = "", *, up_to: int = 0) -> str:
         """See `Client.approve`."""
 
 
 def verdict_parser(command: str, purpose: str, examples: tuple[str, ...]) -> Parser:
-    """A parser for *command*, whose operands are a run and the number of a call."""
+    """Return a parser for *command*, whose operands are a run and the number of a call."""
     made = command_parser(
         command,
         "[OPTIONS] RUN [NUMBER]",
@@ -42,7 +45,7 @@ def verdict_parser(command: str, purpose: str, examples: tuple[str, ...]) -> Par
 
 
 def give(options: argparse.Namespace, verb: str, client: Client, verdict: Verdict) -> int:
-    """Have *verdict* given on the calls that *options* name; returns the exit code."""
+    """Give *verdict* on the calls that *options* name; return the exit code."""
     words = options.runs
     if not words or len(words) > 2 or (options.all and len(words) == 2):
         raise UsageError(f"which call is it to {verb}?", hint=f"agentctl {verb} RUN [NUMBER]")
@@ -54,11 +57,11 @@ def give(options: argparse.Namespace, verb: str, client: Client, verdict: Verdic
         out(plain(f"{ref}: {call or repr(call)}: {verdict(ref, call)}"))
         return 0
     calls = _waiting(report, every=options.all)
-    # Said before it is done: who cannot be told has decided on nothing.
+    # Print the calls before the verdict: if that fails, nothing is decided.
     for line in lines(calls):
         out(plain(f"{ref}: {line}"))
     if numbered:
-        # None that came since: it would be a decision on what nobody has seen.
+        # Only up to the last shown number: the user has not seen calls that came since.
         out(plain(f"{ref}: {verdict(ref, up_to=calls[-1].number)}"))
     else:
         for one in calls:
@@ -67,7 +70,11 @@ def give(options: argparse.Namespace, verb: str, client: Client, verdict: Verdic
 
 
 def _call(word: str, *, numbered: bool) -> str | int:
-    """The call that *word* means: digits are a number of ours, whatever ids an agent gave."""
+    """Return the call that *word* means.
+
+    If the calls are *numbered*, digits mean a number of the supervisor, even if an agent gave a
+    call an id of the same digits.
+    """
     if numbered and word.isascii() and word.isdecimal() and len(word) <= _DIGITS:
         return int(word)
     return word

@@ -1,4 +1,4 @@
-"""``agentctl wait``: returns when runs have ended, with a line for each."""
+"""Implements ``agentctl wait``: waits until runs have ended, and prints a line for each."""
 
 import argparse
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _EXIT_TIMED_OUT: Final = EXIT_LIMIT
 
 
 def parser() -> Parser:
-    """What the command takes."""
+    """Return the parser of the command's options."""
     made = command_parser(
         "wait",
         "[OPTIONS] RUN...",
@@ -48,7 +48,7 @@ def parser() -> Parser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Executes the command."""
+    """Execute the command."""
     remember_interrupts()
     if not options.runs:
         raise UsageError(
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
 def _found(
     client: Client, refs: Iterable[str]
 ) -> tuple[dict[str, RunDirectory], list[AgentctlError]]:
-    """The directories by run id, each once, and an error for each of *refs* that is no run."""
+    """Return the directories by run id, and an error for each of *refs* that is not a run."""
     found: dict[str, RunDirectory] = {}
     errors: list[AgentctlError] = []
     for ref in refs:

@@ -1,1 +1,1 @@
-"""Standard streams and the terminal."""
+"""Handles the standard streams and the terminal."""

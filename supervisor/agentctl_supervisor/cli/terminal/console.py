@@ -1,7 +1,7 @@
-"""What goes to a person's terminal, and never more than it should.
+"""Prints text on the user's terminal, made harmless first.
 
-Names of processes, arguments, output and error texts come from code that nobody
-trusts.  Nothing of them may move the cursor, change a title or hide a line.
+Process names, arguments, output and error texts come from untrusted code.  They must not move the
+cursor, change a title or hide a line.
 """
 
 import os
@@ -23,23 +23,23 @@ _ESCAPES: Final = re.compile(
 
 
 def plain(text: str) -> str:
-    """*text* on one line: without control sequences, ``?`` for what a terminal could act upon.
+    """Return *text* on one line, without control sequences; ``?`` replaces control characters.
 
-    Bytes of names that are not UTF-8 are shown as such.
+    Bytes of names that are not UTF-8 are shown as bytes.
     """
     if text.isascii() and text.isprintable():
         return text
     text = display(text)
     text = _ESCAPES.sub("", text)
     return "".join(
-        # Format characters (bidirectional overrides among them) are not printable either.
+        # Format characters, such as bidirectional overrides, are not printable either.
         " " if char in "\t\r\n" else char if char.isprintable() else "?"
         for char in text
     )
 
 
 def width(text: str) -> int:
-    """Columns that *text*, which is plain, takes on a terminal."""
+    """Return the number of columns that *text*, made by `plain`, takes on a terminal."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -50,7 +50,7 @@ def width(text: str) -> int:
 
 
 def clip(text: str, columns: int) -> str:
-    """*text* made plain, cut to *columns* with ``...`` at the end if it was longer."""
+    """Return *text* made plain and cut to *columns*, with ``...`` at the end if it was longer."""
     text = plain(text)
     if width(text) <= columns:
         return text
@@ -61,7 +61,7 @@ def clip(text: str, columns: int) -> str:
 
 
 def line_width() -> int:
-    """Columns for a line: those of the terminal, but at most 80."""
+    """Return the columns for a line: those of the terminal, but at most 80."""
     try:
         columns = os.get_terminal_size(1).columns
     except OSError:
@@ -74,7 +74,7 @@ _LABEL_COLOURS: Final = {"error": "red", "warning": "yellow", "hint": "cyan"}
 
 
 def is_terminal(fd: int) -> bool:
-    """Whether *fd* is a terminal that can move its cursor."""
+    """Return True if *fd* is a terminal that can move its cursor."""
     try:
         able = os.isatty(fd)
     except OSError:
@@ -83,9 +83,9 @@ def is_terminal(fd: int) -> bool:
 
 
 def wants_colour(fd: int) -> bool:
-    """Whether text on *fd* may be coloured: on a terminal, unless the environment says else.
+    """Return True if text on *fd* may be coloured: on a terminal, unless a variable overrides it.
 
-    ``NO_COLOR`` (no-color.org) comes before ``FORCE_COLOR``, which also reaches pipes.
+    ``NO_COLOR`` (no-color.org) has priority over ``FORCE_COLOR``, which also applies to pipes.
     """
     if os.environ.get("NO_COLOR"):
         return False
@@ -93,17 +93,17 @@ def wants_colour(fd: int) -> bool:
 
 
 def coloured(text: str, colour: str, fd: int = 2) -> str:
-    """*text*, in *colour* where that is wanted on *fd*."""
+    """Return *text*, in *colour* if colours are wanted on *fd*."""
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if wants_colour(fd) else text
 
 
 def labelled(label: str, text: str) -> str:
-    """``error: text`` and the like, for stderr, made plain."""
+    """Return a line like ``error: text`` for stderr; *text* is made plain."""
     return f"{coloured(label + ':', _LABEL_COLOURS[label])} {plain(text)}"
 
 
 def screen_columns(fd: int) -> int:
-    """Columns of the terminal *fd*; 80 where it does not say."""
+    """Return the columns of the terminal *fd*; 80 if they are not known."""
     try:
         return os.get_terminal_size(fd).columns or 80
     except OSError:
@@ -111,7 +111,7 @@ def screen_columns(fd: int) -> int:
 
 
 def same_device(one: int, other: int) -> bool:
-    """Whether two descriptors are of one device, such as one terminal."""
+    """Return True if two descriptors are of the same device, such as a terminal."""
     try:
         return os.fstat(one).st_rdev == os.fstat(other).st_rdev
     except OSError:
@@ -119,7 +119,7 @@ def same_device(one: int, other: int) -> bool:
 
 
 def same_file(one: int, other: int) -> bool:
-    """Whether two descriptors are of one terminal, file or pipe."""
+    """Return True if two descriptors are of the same terminal, file or pipe."""
     try:
         return os.path.sameopenfile(one, other)
     except OSError:
@@ -127,7 +127,7 @@ def same_file(one: int, other: int) -> bool:
 
 
 def is_regular(fd: int) -> bool:
-    """Whether *fd* is a regular file."""
+    """Return True if *fd* is a regular file."""
     try:
         return stat.S_ISREG(os.fstat(fd).st_mode)
     except OSError:
@@ -135,25 +135,25 @@ def is_regular(fd: int) -> bool:
 
 
 def in_foreground(fd: int) -> bool:
-    """Whether we are the job that the terminal *fd* belongs to now."""
+    """Return True if our process group is the foreground job of the terminal *fd*."""
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
-        # Not our controlling terminal: there is no job control, and nobody to disturb.
+        # Not our controlling terminal: there is no job control, and we disturb no other job.
         return True
 
 
 def open_standard_streams() -> None:
-    """Makes descriptors 0, 1 and 2 exist, and printing never fail for a character.
+    """Make sure that descriptors 0, 1 and 2 exist, and that every character can be printed.
 
-    A closed descriptor would be given to the first file that is opened: a log
-    record would end up in what somebody takes for our output.
+    The first file that is opened would get the number of a closed descriptor.  Then, for example,
+    our output could go into a log file.
     """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
-            # The lowest free number is taken, which is *fd*: those below it are open by now.
+            # The kernel gives the lowest free number.  That is *fd*: the numbers below are open.
             os.open(os.devnull, os.O_RDWR)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -161,9 +161,9 @@ def open_standard_streams() -> None:
 
 
 def say(text: str) -> None:
-    """Writes *text* and a newline to stderr at once; a stderr that is gone is no error.
+    """Write *text* and a newline to stderr at once; a closed stderr is not an error.
 
-    What we say there is never the reason for which a run is or is not stopped.
+    A message must never decide if a run is stopped or not.
     """
     _write(sys.stderr, text + "\n")
 
@@ -178,7 +178,7 @@ def _write(stream: TextIO | None, text: str) -> None:
 
 
 def put(data: bytes) -> None:
-    """Writes *data*, what `Screen` says, to stderr at once; a terminal that is gone is no error."""
+    """Write *data*, made by `Screen`, to stderr at once; a closed terminal is not an error."""
     try:
         while data:
             data = data[os.write(2, data) :]
@@ -187,22 +187,22 @@ def put(data: bytes) -> None:
 
 
 def encoded(text: str) -> bytes:
-    """*text* as stderr has it."""
+    """Return *text* in the encoding of stderr."""
     encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
     return text.encode(encoding, "backslashreplace")
 
 
 def status_bytes(line: str) -> bytes:
-    """A status line for `Screen`."""
+    """Return *line* as a status line for `Screen`."""
     return encoded(coloured(line, "faint")) if line else b""
 
 
 def out(text: str) -> None:
-    """Writes *text* and a newline to stdout.
+    """Write *text* and a newline to stdout.
 
     Raises:
-        BrokenPipeError: nobody reads any more.
-        OSError: it could not be written.
+        BrokenPipeError: the reader is gone.
+        OSError: *text* could not be written.
     """
     if sys.stdout is not None:
         sys.stdout.write(text + "\n")
@@ -210,7 +210,7 @@ def out(text: str) -> None:
 
 
 def out_json(value: object) -> None:
-    """Writes *value* to stdout as indented JSON."""
+    """Write *value* to stdout as indented JSON."""
     from agentctl_supervisor.text.json_text import json_page
 
     out(json_page(value))

@@ -1,7 +1,7 @@
-"""What ``agentctl stop`` shows while it waits: on a terminal, a line that counts down.
+"""Shows what ``agentctl stop`` waits for: on a terminal, with a status line that counts down.
 
-Several threads stop a run each.  Their lines come out whole, and the one below them is
-about the run that has the longest to go.
+Several threads stop one run each.  Their lines are not mixed.  The status line below them shows the
+run with the longest remaining wait.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ _UPDATE_EVERY_S: Final = 0.25
 
 
 class Countdown:
-    """Says lines, and below them shows what is waited for.  Ends with its block.
+    """A context manager that prints lines and, below them, a status line with the current wait.
 
-    Where stderr is no terminal, it only says lines.
+    If stderr is not a terminal, it only prints lines.
     """
 
     def __init__(self) -> None:
@@ -51,30 +51,30 @@ class Countdown:
                 console.put(self._screen.end())
 
     def wait(self, narrator: Narrator, onlooker: Onlooker) -> None:
-        """Count down what *narrator* waits for, and name whom *onlooker* sees."""
+        """Count down what *narrator* waits for, and name the processes that *onlooker* sees."""
         with self._lock:
             if self._screen is not None and not self._waits and not self._over.is_set():
-                # Where no thread is to be had, nothing is counted down.
+                # If no thread can be started, there is no countdown.
                 with contextlib.suppress(RuntimeError):
                     threading.Thread(target=self._tick, daemon=True).start()
             self._waits[narrator] = onlooker
 
     def done(self, narrator: Narrator) -> None:
-        """Nothing is waited for any more."""
+        """End the countdown of *narrator*."""
         with self._lock:
             self._waits.pop(narrator, None)
 
     def say(self, line: str) -> None:
-        """A line on stderr, which stays."""
+        """Print a permanent line on stderr."""
         with self._lock:
             self._hide()
             console.say(line)
 
     def out(self, line: str) -> None:
-        """A line on stdout.
+        """Print a line on stdout.
 
         Raises:
-            OSError: it could not be written.
+            OSError: the line could not be written.
         """
         with self._lock:
             self._hide()
@@ -105,7 +105,7 @@ class Countdown:
 
 
 def _screen() -> "Screen":
-    # A script that stops runs spends no time on it.
+    # Imported here: scripts have no terminal, and should not spend time on this import.
     from agentctl_supervisor.cli.terminal.screen import Screen
 
     return Screen()

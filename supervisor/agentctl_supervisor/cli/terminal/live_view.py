@@ -1,7 +1,7 @@
-"""The live view of ``agentctl run`` at a terminal: what the run takes, and what is waited for.
+"""Shows the live view of ``agentctl run`` at a terminal: resource use, and what is waited for.
 
-It only looks.  What it shows is measured in a worker thread that nobody waits for, so that
-neither a slow /proc nor a terminal that takes no output ever holds up a stop.
+It only observes.  It measures in a worker thread that nothing waits for.  So neither a slow /proc
+nor a terminal that takes no output can delay a stop.
 """
 
 import time
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from agentctl_supervisor.cli.terminal.resource_sampling import Sampler
 
 _FIRST_AFTER_S: Final = 0.3
-"""A run that is over by then was never watched by anybody."""
+"""The delay before the first line: nobody watches a run that is over by then."""
 _UPDATE_EVERY_S: Final = 0.25
 _SAMPLE_EVERY_S: Final = 0.5
 _SAMPLING_SHARE: Final = 20
-"""Measuring a big tree takes long: it gets at most one part in so many of the time."""
+"""To measure a big process tree takes long: measuring gets at most 1/20 of the time."""
 _TERMINAL_FD: Final = 2
 
 
 class Watched(Protocol):
-    """What is looked at of a run."""
+    """The part of a run that the live view reads."""
 
     @property
     def brief_report(self) -> Report:
-        """What is known now."""
+        """The report of what is known now."""
 
     def members(self) -> list[ProcessIdentity]:
-        """The processes that are alive now."""
+        """Return the processes that are alive now."""
 
 
 class LiveView:
-    """Makes the status line of one run; *time_s* is its time limit."""
+    """The maker of the status line of one run; *time_s* is the run's time limit."""
 
     def __init__(self, run: Watched, narrator: Narrator, time_s: float | None) -> None:
         self.onlooker: Final = Onlooker(run.members)
@@ -58,27 +58,27 @@ class LiveView:
         return f"<LiveView of {self._narrator.name}>"
 
     async def measure(self) -> None:
-        """Measure the run's processes, again and again, until cancelled."""
+        """Measure the run's processes repeatedly, until cancelled."""
         while True:
             cost_s = await run_sync("view", self._measure_once, abandon_on_cancel=True)
             await trio.sleep(max(_SAMPLE_EVERY_S, cost_s * _SAMPLING_SHARE))
 
     async def keep(self, show: Callable[[str], Awaitable[None]]) -> None:
-        """Have *show* put the line on the terminal, four times a second, until cancelled.
+        """Call *show* with the line four times a second, until cancelled.
 
-        An empty line takes it away: in the background, the terminal is somebody else's.
+        An empty line removes the status line: in the background, another job has the terminal.
         """
         await trio.sleep(_FIRST_AFTER_S)
         while True:
             line = ""
             if in_foreground(_TERMINAL_FD):
-                # Asking for the width each time is all that a resize needs.
+                # The width is read each time, so a resize needs no other handling.
                 line = self.line(screen_columns(_TERMINAL_FD), time.monotonic())
             await show(line)
             await trio.sleep(_UPDATE_EVERY_S)
 
     def line(self, columns: int, now: float) -> str:
-        """The line at *now*, for a terminal of *columns*."""
+        """Return the line at *now*, for a terminal of *columns*."""
         if self._narrator.phase:
             return status_line.waiting(
                 [(self._narrator, self.onlooker)], columns, now, "Ctrl-C kills it"
@@ -98,15 +98,15 @@ class LiveView:
         return status_line.fitting(self._narrator.name, [*fields, "Ctrl-C stops it"], columns)
 
     def _measure_once(self) -> float:
-        """Seconds of processor time that it took."""
-        # In this thread, so that nobody waits for the import either.
+        """Measure once; return the seconds of processor time that it took."""
+        # Imported in this thread, so that nothing waits for the import either.
         from agentctl_supervisor.cli.terminal.resource_sampling import Sampler
 
         began = time.thread_time()
-        if not self._narrator.phase:  # during a stop nobody asks, and the stop wants the processor
+        if not self._narrator.phase:  # not shown during a stop, which needs the processor
             sampler = self._sampler or Sampler()
             sampler.sample(self._run.members())
             self._sampler = sampler
-        # Also before anything is stopped: who gets a signal is known only until it comes.
+        # Look also when nothing is stopped: after a signal, its receivers may be gone and unknown.
         self.onlooker.look()
         return time.thread_time() - began

@@ -1,14 +1,14 @@
-"""What a run's output does to the terminal that it passes through.
+"""Tracks what a run's output does to the terminal.
 
-It passes unchanged; we only follow along.  That tells whether a line of our own may
-stand below it, and what is to be put back when a run was ended in mid-screen.
+The output passes unchanged; this module only observes it.  The result tells if we can draw a line
+of our own below the output, and what to restore if the run ended in the middle of a screen.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
-# A control character in a sequence is obeyed, and the sequence goes on (DEC STD 070).
+# A terminal executes a control character inside a sequence, and the sequence goes on (DEC STD 070).
 _C0: Final = rb"\x00-\x17\x19\x1c-\x1f"
 _ESCAPE: Final = re.compile(
     rb"\x1b[%b]*(?:"
@@ -23,7 +23,7 @@ _STRING_END: Final = re.compile(rb"\x07|\x1b\\|[\x18\x1a]")
 _MAX_SEQUENCE: Final = 256
 
 _UNDO_MODES: Final = {
-    # The alternate screen first: leaving it brings back the cursor of the other one.
+    # The alternate screen first: leaving it restores the cursor of the main screen.
     **{mode: b"\x1b[?%bl" % mode for mode in (b"1049", b"1047", b"47")},
     b"25": b"\x1b[?25h",  # a visible cursor
     b"7": b"\x1b[?7h",  # lines that wrap
@@ -37,16 +37,16 @@ _UNDO_MODES: Final = {
         )
     },
 }
-"""Private modes (DECSET) that a terminal must not be left in, and what ends each."""
+"""Private modes (DECSET) that must be reset at the end, each with the sequence that resets it."""
 _NORMALLY_ON: Final = frozenset({b"7", b"25"})
 _ALTERNATE: Final = frozenset({b"?1049", b"?1047", b"?47"})
 
 _MOVES: Final = frozenset(b"ABEFHJLMSTdefku")
-"""Ends of the sequences that go to other lines, or change them."""
+"""Final bytes of the sequences that move to other lines, or change them."""
 _INVISIBLE: Final = frozenset(b"cghlmnpqstux")
-"""Ends of those that neither write anything nor move the cursor."""
+"""Final bytes of the sequences that neither write anything nor move the cursor."""
 
-# What SGR parameters turn on, by the parameter that turns it off.
+# SGR parameters that turn an attribute on, each with the parameter that turns it off.
 _ATTRIBUTES: Final = {
     **dict.fromkeys((1, 2), 22),
     3: 23,
@@ -63,10 +63,10 @@ _ATTRIBUTES: Final = {
 
 
 class PassingOutput:
-    """Follows the bytes that go to one terminal, in the order in which they go there.
+    """The state of one terminal, derived from the bytes that go to it, in their order.
 
-    ``blank``: the cursor is at the beginning of an empty line.  ``drives``: the run has
-    moved the cursor over the screen, which therefore is its own from here on.
+    ``blank``: the cursor is at the beginning of an empty line.  ``drives``: the run has moved the
+    cursor over the screen; from then on the screen belongs to the run.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class PassingOutput:
 
     @property
     def leaves_room(self) -> bool:
-        """Whether a line of ours may be drawn where the cursor is, and taken away again."""
+        """True if we can draw a line at the cursor and remove it again."""
         return self.blank and not self.drives and not self._attributes and self._between_sequences
 
     @property
@@ -91,7 +91,7 @@ class PassingOutput:
         return not self._rest and not self._in_string
 
     def see(self, data: bytes) -> None:
-        """Take *data* into account, which goes to the terminal now."""
+        """Update the state for *data*, which goes to the terminal now."""
         if self._between_sequences and b"\x1b" not in data:
             self._see_text(data)
             return
@@ -101,11 +101,13 @@ class PassingOutput:
                 self._see_sequence(match)
 
     def interrupt(self) -> bytes:
-        """What makes the terminal ready for a line of our own, if the run is in the middle of one.
+        """Return the bytes that make the terminal ready for a line of our own.
 
-        A sequence that was cut short is cancelled: it would swallow our words.
+        They end a line of the run, and cancel an unfinished sequence, which would swallow our
+        line.
         """
-        ready = b"" if self._between_sequences else b"\x18\x1b\\"  # CAN, and ST for those without
+        # CAN, and ST for terminals without CAN.
+        ready = b"" if self._between_sequences else b"\x18\x1b\\"
         self._rest, self._in_string = b"", False
         if self._attributes:
             self._attributes.clear()
@@ -116,12 +118,12 @@ class PassingOutput:
         return ready
 
     def restore(self) -> bytes:
-        """What puts the terminal back as it was; nothing if the run changed nothing."""
+        """Return the bytes that restore the terminal; empty if the run changed nothing."""
         undo = [b"" if self._between_sequences else b"\x18\x1b\\"]
         self._rest, self._in_string = b"", False
         if _ALTERNATE & self._undo.keys():
-            self.blank = False  # who knows what stands on the screen that comes back
-        # In the order of the table, whatever the order in which the run did it.
+            self.blank = False  # the content of the restored screen is unknown
+        # In the order of the table, not in the order of the run's changes.
         undo += [self._undo.pop(b"?" + mode, b"") for mode in _UNDO_MODES]
         undo += self._undo.values()
         if self._keyboards > 0:
@@ -134,14 +136,14 @@ class PassingOutput:
         return b"".join(undo)
 
     def _pieces(self, data: bytes) -> Iterator[tuple[bytes, re.Match[bytes] | None]]:
-        """Text and the sequence behind it, again and again; an unfinished one is kept."""
+        """Yield pairs of text and the sequence after it; an unfinished sequence is kept."""
         self._rest = b""
         at = 0
         while at < len(data):
             if self._in_string:
                 end = _STRING_END.search(data, at)
                 if end is None:
-                    # Its terminator may be torn as well.
+                    # The terminator of the string may be split, too.
                     self._rest = b"\x1b" if data.endswith(b"\x1b") else b""
                     return
                 self._in_string = False
@@ -211,7 +213,7 @@ class PassingOutput:
             case b"<", b"", b"u":
                 self._keyboards = max(self._keyboards - _number(parameters[1:] or b"1"), 0)
             case b"", b"", b"r":
-                # Setting the region moves the cursor, so it is kept and brought back.
+                # To set the region moves the cursor, so the cursor is saved and restored.
                 self._note(b"region", b"\x1b7\x1b[r\x1b8", bool(parameters))
                 self.drives = True
             case b"", b" ", b"q":
@@ -248,5 +250,5 @@ class PassingOutput:
 
 
 def _number(text: bytes) -> int:
-    text = text.partition(b":")[0]  # sub-parameters say how, not what
+    text = text.partition(b":")[0]  # sub-parameters only refine the attribute
     return int(text) if text.isdigit() and len(text) < 6 else 0

@@ -1,15 +1,15 @@
-"""A run's output made fit for a terminal: text and colours, and nothing that does anything.
+"""Makes a run's output safe for a terminal: only text and colours remain.
 
-What comes from an agent may arrive in any pieces, so each stream has a filter that keeps an
-unfinished sequence back.  Nothing that it keeps can grow.
+An agent's output may arrive in pieces of any size.  So each stream has its own filter, which keeps
+an unfinished sequence back.  The size of what it keeps is limited.
 """
 
 import codecs
 import re
 from typing import Final
 
-# ECMA-48: CSI and the strings (OSC, DCS, APC, PM, SOS), each in 7 bits and in C1, then any
-# other escape.  A string also ends with its line, so that it can hide no other one.
+# ECMA-48: CSI and the strings (OSC, DCS, APC, PM, SOS), each in the 7-bit and the C1 form, then any
+# other escape.  A string also ends at the end of its line, so that it cannot hide another line.
 _SEQUENCE: Final = re.compile(
     r"(?:\x1b\[|\x9b)(?P<parameters>[0-?]*)(?P<between>[ -/]*)(?P<final>[@-~])"
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x18\x1a\x1b\x9c\n]*"
@@ -27,10 +27,10 @@ _RESET: Final = "\x1b[0m"
 
 
 class HarmlessOutput:
-    """Turns the bytes of one stream into text that a terminal only shows.
+    """A filter that turns the bytes of one stream into text that is safe on a terminal.
 
-    *colours*: keep the sequences that choose colours and weights (SGR), and undo them at the
-    `end`.  A carriage return becomes a new line: it would hide what stands before it.
+    *colours*: keep the sequences that set colours and weights (SGR), and reset them at the `end`.
+    A carriage return becomes a newline, because it could hide the text before it.
     """
 
     def __init__(self, *, colours: bool) -> None:
@@ -44,11 +44,11 @@ class HarmlessOutput:
         return f"<HarmlessOutput {len(self._kept)} characters kept>"
 
     def feed(self, data: bytes) -> str:
-        """What can be shown by now."""
+        """Take *data*; return the text that can be shown now."""
         return self._show(self._kept + self._decoder.decode(data))
 
     def end(self) -> str:
-        """The rest, at the end of the stream."""
+        """Return the rest, at the end of the stream."""
         text = self._show(self._kept + self._decoder.decode(b"", final=True), final=True)
         return text + (_RESET if self._coloured else "")
 
@@ -85,7 +85,7 @@ class HarmlessOutput:
         if not text:
             return text
         if self._after_return and text[0] == "\n":
-            text = text[1:]  # the line was ended by its carriage return
+            text = text[1:]  # the carriage return has already ended the line
         self._after_return = text.endswith("\r")
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         if text.isprintable():

@@ -1,4 +1,4 @@
-"""Who of a run is still alive, for people: by command lines, as /proc has them."""
+"""Shows the processes of a run that are still alive, by their command lines from /proc."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,14 +12,14 @@ _NAMED: Final = 64
 _GLANCE_S: Final = 0.2
 _SHORTEST: Final = 12
 _CLIPPED_TO: Final = (200, 48, 32, 24, 16, _SHORTEST)
-"""Columns for each of several names: as many as let all of them fit."""
+"""The columns for each of several names: the largest number with which all of them fit."""
 
 
 class Onlooker:
-    """Looks at the processes that *members* lists, and remembers the last look.
+    """An observer of the processes that *members* lists.  It remembers the last look.
 
-    ``commands`` has a command line for each that was alive (the first 64), ``count`` is
-    how many there were.
+    ``commands`` holds a command line for each process that was alive (the first 64).  ``count`` is
+    the number of processes.
     """
 
     def __init__(self, members: Callable[[], Sequence[ProcessIdentity]]) -> None:
@@ -31,8 +31,8 @@ class Onlooker:
         return f"<Onlooker of {self.count} processes>"
 
     def look(self) -> None:
-        """Look now.  May take long: the kernel answers for a process when that lets it."""
-        # Here, where nobody waits for it: a stop is asked for before.
+        """Look now.  This may take long: a process can delay the kernel's answer about it."""
+        # Imported here, where nothing waits for it: the stop has been requested before.
         from agentctl_supervisor.processes.process_tree import command_line
 
         found = self._members()
@@ -40,7 +40,7 @@ class Onlooker:
         self.commands, self.count = tuple(_short(text) for text in named if text), len(found)
 
     def glance(self, count: int) -> None:
-        """Look, unless it is known who *count* are, but be back within a fifth of a second."""
+        """Look, unless the last look saw *count* processes; return within a fifth of a second."""
         if count == self.count:
             return
         from agentctl_supervisor.processes import process_tree  # noqa: F401 - not in that time
@@ -49,16 +49,16 @@ class Onlooker:
         try:
             thread.start()
         except RuntimeError:
-            return  # none is left to be had: nothing is known, and the stop goes on
+            return  # no thread can be started: the stop goes on without command lines
         thread.join(_GLANCE_S)
 
     def commands_of(self, count: int) -> tuple[str, ...]:
-        """The command lines, if they are those of *count* processes; else nothing is known."""
+        """Return the command lines if they are those of *count* processes, else none."""
         return self.commands if count == self.count else ()
 
 
 def _short(command: str) -> str:
-    """*command* without the directories of its program and of absolute paths: they say little."""
+    """Return *command* without the directories of its program and of absolute paths."""
     program, *arguments = command.split(" ")
     return " ".join([_last(program), *(_last(w) if w[:1] == "/" else w for w in arguments)])
 
@@ -68,14 +68,14 @@ def _last(path: str) -> str:
 
 
 def names(commands: Sequence[str], columns: int) -> str:
-    """*commands* in at most *columns*, equal ones counted: ``python agent.py, sleep 60 (3)``.
+    """Return *commands* in at most *columns*, with equal ones counted.
 
-    Empty if there is no room to name even one.
+    Example: ``python agent.py, sleep 60 (3)``.  Empty if there is no room for even one.
     """
     counted = Counter(commands).most_common()
     if not counted or columns < _SHORTEST:
         return ""
-    if len(counted) == 1:  # their number stands elsewhere
+    if len(counted) == 1:  # the caller shows their number
         return clip(counted[0][0], columns)
     for each in _CLIPPED_TO:
         texts = [clip(text, each) + (f" ({n})" if n > 1 else "") for text, n in counted]

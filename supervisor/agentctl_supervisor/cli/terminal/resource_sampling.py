@@ -1,4 +1,4 @@
-"""How much a run uses now, as psutil sees its processes."""
+"""Measures the CPU time and memory that a run uses now, with psutil."""
 
 import time
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from agentctl_protocol.spawning import ProcessIdentity
 
 
 class Sampler:
-    """Measures a tree again and again.  For a worker thread: /proc may be slow.
+    """A repeated measurement of a process tree.  Use it in a worker thread: /proc may be slow.
 
-    ``cpu_percent`` is that of the time between the last two samples, 100 a core; a process
-    that ended in between counts as long as a living one has waited for it.
-    ``memory_bytes`` adds up resident sets: a page that two share counts twice.
+    ``cpu_percent`` covers the time between the last two samples; one core is 100.  A process that
+    ended in between is counted if a live process has waited for it.
+    ``memory_bytes`` is the sum of the resident sets: a page that two processes share counts twice.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Sampler:
             try:
                 process = self._known.get(identity) or psutil.Process(identity.pid)
                 with process.oneshot():
-                    # Children's times are theirs once they are waited for: nothing is lost.
+                    # A parent gets the times of a child when it waits for it: nothing is lost.
                     cpu_s += sum(process.cpu_times()[:4])
                     memory += process.memory_info().rss
             except psutil.Error:

@@ -1,7 +1,7 @@
-"""One terminal shared by a run's output, our own lines, and one status line below them.
+"""Shares one terminal between a run's output, our own lines, and one status line below them.
 
-Pure: it says which bytes to write, and somebody else writes them in that order.
-Everything that belongs together comes in one piece, so that nothing flickers.
+Pure: it returns the bytes, and the caller writes them in that order.  Bytes that belong together
+come in one piece, so that nothing flickers.
 """
 
 from typing import Final
@@ -10,12 +10,12 @@ from agentctl_supervisor.cli.terminal.output_passthrough import PassingOutput
 
 _CLEAR: Final = b"\r\x1b[J"
 _TO_THE_START: Final = b"\x1b[K\r"
-"""The cursor rests where the status line begins: a terminal that is made narrower breaks the
-line in two and keeps the cursor at its beginning, so that all of it is found and cleared."""
+"""The cursor stays at the beginning of the status line.  A terminal that is made narrower breaks
+the line in two and keeps the cursor at the beginning.  So the whole line can be cleared."""
 
 
 class Screen:
-    """Keeps track of one terminal.  The status line must be narrower than that is."""
+    """The content of one terminal.  The status line must be narrower than the terminal."""
 
     def __init__(self) -> None:
         self._passing = PassingOutput()
@@ -27,28 +27,28 @@ class Screen:
         return f"<Screen {self._status!r} below {self._passing!r}>"
 
     def output(self, data: bytes) -> bytes:
-        """Pass *data* of the run on, byte for byte, with the status line out of its way."""
+        """Return *data* of the run unchanged, with the bytes that move the status line away."""
         cleared = self._clear()
         self._passing.see(data)
         return cleared + data + self._draw()
 
     def message(self, line: bytes) -> bytes:
-        """A line of our own, which stays."""
+        """Return the bytes for a permanent line of our own."""
         return b"".join((self._clear(), self._passing.interrupt(), line, b"\n", self._draw()))
 
     def status(self, line: bytes, columns: int = 0) -> bytes:
-        """Show *line* as the status from now on; an empty one hides it.
+        """Show *line* as the status from now on; an empty line hides it.
 
-        *columns* is how wide the terminal is now.  Where that has changed, the old line may
-        have been broken in two, and is not written over but cleared first: otherwise some
-        terminals take the new one for the beginning of its second half.
+        *columns* is the current width of the terminal.  If the width has changed, the terminal may
+        have broken the old line in two.  Then the old line is cleared and not just overwritten:
+        otherwise some terminals join the new line with the second half of the old one.
         """
         broken = columns != self._columns
         self._status, self._columns = line, columns
         return (self._clear() if broken or not line else b"") + self._draw()
 
     def hide(self) -> bytes:
-        """Take the status line away until it is shown again."""
+        """Remove the status line until it is shown again."""
         return self._clear()
 
     def end(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The text of a status line: always one line, and always narrower than the terminal."""
+"""Makes the text of a status line: always one line, and always narrower than the terminal."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,9 +13,9 @@ _SHORTEST_NAME: Final = 8
 
 
 def fitting(name: str, fields: Sequence[str], columns: int) -> str:
-    """*name* and as many of *fields*, the first ones first, as fit on a line.
+    """Return *name* and as many of the first *fields* as fit on a line.
 
-    It stays one column short of the terminal: a character in the last one moves the cursor.
+    The line leaves the last column of the terminal free: a character there moves the cursor.
     """
     room = columns - 1
     line = clip(name, max(room - width(fields[0]) - len(_GAP), _SHORTEST_NAME))
@@ -30,7 +30,7 @@ def fitting(name: str, fields: Sequence[str], columns: int) -> str:
 def waiting(
     waits: Sequence[tuple[Narrator, Onlooker]], columns: int, now: float, hint: str = ""
 ) -> str:
-    """What some stops wait for: the one that has the longest to go, and who is still alive."""
+    """Return the line about the stop with the longest remaining wait, and its live processes."""
     narrator, onlooker = max(waits, key=lambda wait: wait[0].until)
     fields = [f"{narrator.phase}, {show_duration(max(narrator.until - now, 0.0))} left"]
     if len(waits) > 1:
@@ -46,7 +46,10 @@ def waiting(
 
 
 def clock(elapsed_s: float, limit_s: float | None) -> str:
-    """Time left where there is a limit, else time gone; in whole seconds, which do not flicker."""
+    """Return the time left if there is a limit, else the elapsed time.
+
+    It is in whole seconds, so that the line does not flicker.
+    """
     if limit_s is None:
         return _whole(int(elapsed_s))
     return f"{_whole(-int(-max(limit_s - elapsed_s, 0.0) // 1))} left"

@@ -1,4 +1,4 @@
-"""The signals by which somebody wants ``agentctl run`` to end, held while nobody could obey."""
+"""Blocks the signals that end ``agentctl run`` while it cannot handle them yet."""
 
 import contextlib
 import signal
@@ -10,7 +10,7 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIG
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """They stay pending in the block, at the latest until its end (sigprocmask(2))."""
+    """Keep these signals pending in the block, until `release` or its end (sigprocmask(2))."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
@@ -19,5 +19,5 @@ def held() -> Iterator[None]:
 
 
 def release() -> None:
-    """From now on they are heeded; those that are pending come at once."""
+    """Deliver these signals from now on; pending ones arrive at once."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

@@ -1,1 +1,1 @@
-"""What commands say to people."""
+"""Makes the text that commands print for people."""

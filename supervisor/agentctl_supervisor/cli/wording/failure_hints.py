@@ -1,4 +1,4 @@
-"""Guess from a failed run's last words which of its walls it may have run into.  Pure."""
+"""Guesses from a failed run's last output which restriction may be the cause.  Pure functions."""
 
 import os
 import re
@@ -19,16 +19,16 @@ _NO_NETWORK: Final = re.compile(
     r"|failed to establish a new connection|nodename nor servname)"
     r"|\b(ENOTFOUND|EAI_AGAIN|ENETUNREACH|ECONNREFUSED|getaddrinfo)\b"
 )
-"""How curl, git, Python, Node, Go and the C library say it."""
+"""The error messages of curl, git, Python, Node, Go and the C library."""
 _REFUSED: Final = r"(?:Device or resource busy|Read-only file system)"
-# EBUSY is what renaming a new file over a protected one gives, EROFS what writing to it gives.
+# To rename a new file over a protected one fails with EBUSY; to write to it fails with EROFS.
 _NO_WRITE: Final = re.compile(
     rf"['\"]?([^\s'\"]{{1,4096}}?)['\"]?: {_REFUSED}|{_REFUSED}: ['\"]?([^\s'\"]{{1,4096}})"
 )
 
 
 def hints(report: Report, stderr: bytes, unprotect: Collection[str] = ()) -> list[str]:
-    """Return what may explain the failure of the run, whose stderr ends with *stderr*."""
+    """Return hints that may explain the run's failure; *stderr* is the end of its stderr."""
     if report.result is not Result.FAILED:
         return []
     told = stderr[-_LAST_WORDS:].decode("utf-8", "replace") + "\n" + report.error[-_LAST_WORDS:]
@@ -44,12 +44,13 @@ def hints(report: Report, stderr: bytes, unprotect: Collection[str] = ()) -> lis
 
 
 def _protected_name(told: str, workspace: str, unprotect: Collection[str]) -> str:
-    """The protected name that the kernel would not let the run write to, or nothing."""
+    """Return the protected name that the run tried to write to, or an empty string."""
     for match in _NO_WRITE.finditer(told):
         path = os.path.normpath(match[1] or match[2])
         if workspace and is_beneath(path, workspace):
             path = os.path.relpath(path, workspace)
-        # The innermost: beside .git/config there is .git, which is protected as a file only.
+        # Take the innermost name: besides .git/config there is .git, which is protected only if
+        # it is a file.
         around = [name for name in protected.names(unprotect) if is_beneath(path, name)]
         if around and (name := max(around, key=len)) != ".git":
             return name

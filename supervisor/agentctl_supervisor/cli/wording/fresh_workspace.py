@@ -1,4 +1,4 @@
-"""What is said when a run gets a fresh workspace, and not the directory that it was started in."""
+"""Explains why a run gets a fresh workspace instead of the directory that it was started in."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from agentctl_supervisor.run.launch import working_directory
 
 
 def lines_about(spec: RunSpec, report: Report) -> Iterator[str]:
-    """Why, and where it is; nothing for a run that has the directory itself."""
+    """Yield why, and the path of the fresh workspace; nothing if the run has no fresh one."""
     if not report.workspace.private:
         return
     cwd = working_directory(spec)

@@ -1,4 +1,4 @@
-"""Tells people about a ladder while it is being climbed: a line a rung, in words and times."""
+"""Describes the steps of a stop while they happen: one line for each rung of the ladder."""
 
 import time
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ _PHASES: Final = {Rung.ASKED: "asked to end", Rung.SIGTERM: "SIGTERM", Rung.SIGK
 
 
 class Narrator:
-    """Turns the `Step` messages about one run into lines.
+    """A converter of the `Step` messages about one run into lines.
 
-    A rung's line says what is waited for, for how long at most, and for whom.  ``phase``
-    and ``until`` (a monotonic time) tell the same to whoever counts down; the phase is
-    empty while nothing is waited for.
+    The line of a rung says what is waited for, for how long at most, and for which processes.
+    ``phase`` and ``until`` (a monotonic time) hold the same for a countdown.  ``phase`` is empty
+    while nothing is waited for.
     """
 
     def __init__(self, name: str) -> None:
@@ -38,7 +38,7 @@ class Narrator:
         return f"<Narrator of {self.name}>"
 
     def lines(self, step: Step, now: float, commands: Sequence[str] = ()) -> list[str]:
-        """What there is to say about *step* at *now*; *commands* are who is alive, if known."""
+        """Return the lines about *step* at *now*; *commands* are the live processes, if known."""
         line = self.line(step, now)
         if not line or not commands or step.step is Rung.ASKED:
             return [line] if line else []
@@ -48,7 +48,7 @@ class Narrator:
         return [f"{line}:", f"  {below}"]
 
     def line(self, step: Step, now: float) -> str:
-        """The line for *step* at *now*, or nothing yet."""
+        """Return the line for *step* at *now*, or an empty string."""
         if step.step is None:
             words = _NO_ANSWER.get(step.answered, "")
             self._answer = words.format(show_duration(now - self._since))
@@ -67,5 +67,5 @@ class Narrator:
 
 
 def count(processes: int) -> str:
-    """``1 process``, ``4 processes``."""
+    """Return text like ``1 process`` or ``4 processes``."""
     return f"{processes} {'process' if processes == 1 else 'processes'}"

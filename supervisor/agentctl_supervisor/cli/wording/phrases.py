@@ -1,4 +1,4 @@
-"""The words in which a report is told to people.  Pure: reports in, text out."""
+"""Describes a report in words for people.  Pure functions."""
 
 import signal as signals
 from datetime import datetime
@@ -21,17 +21,23 @@ _LIMIT_WORDS: Final = {Reason.CPU: "CPU time limit", Reason.PIDS: "process limit
 
 
 def called(report: Report | Summary) -> str:
-    """What a person calls the run: its name, else its id."""
+    """Return the run's name, or its id if it has no name."""
     return plain(report.name or report.id)
 
 
 def cut_short(text: str, most: int) -> str:
-    """*text*, or its beginning and how long it is: nobody is to approve of what is not shown."""
+    """Return *text*, or its beginning and its length if it has more than *most* characters.
+
+    The length tells the user, before an approval, that a part is not shown.
+    """
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 def outcome(report: Report | Summary) -> str:
-    """State or result in a few words: ``running``, ``failed (exit 3)``, ``time limit``."""
+    """Return the state or result in a few words.
+
+    Examples: ``running``, ``failed (exit 3)``, ``time limit``.
+    """
     if report.result is None:
         return str(report.state)
     if report.result is Result.LIMIT and report.reason in LIMIT_REASONS:
@@ -50,7 +56,7 @@ def _failure(report: Report | Summary) -> str:
 
 
 def signal_name(number: int) -> str:
-    """``SIGSEGV`` for 11."""
+    """Return the name of a signal: ``SIGSEGV`` for 11."""
     try:
         return signals.Signals(number).name
     except ValueError:
@@ -58,7 +64,7 @@ def signal_name(number: int) -> str:
 
 
 def by_whom(report: Report) -> str:
-    """`` by user`` and the like, or nothing for a run that ended by itself."""
+    """Return text like `` by user``, or an empty string for a run that ended by itself."""
     if report.actor is None or report.result not in (Result.STOPPED, Result.TERMINATED):
         return ""
     kind, who = plain(report.actor.kind), plain(report.actor.id)
@@ -70,7 +76,7 @@ def by_whom(report: Report) -> str:
 
 
 def gone(processes: Processes) -> str:
-    """The evidence: ``4 of 4 processes gone``."""
+    """Return the evidence: ``4 of 4 processes gone``."""
     dead = processes.seen - processes.survivors
     if processes.at_least:
         left = f", {processes.survivors} left" if processes.survivors else ", none left"
@@ -82,7 +88,7 @@ def gone(processes: Processes) -> str:
 
 
 def show_size(count: int) -> str:
-    """*count* bytes for people: ``512 bytes``, ``10 KiB``, ``1.5 GiB``."""
+    """Return *count* bytes as text for people: ``512 bytes``, ``10 KiB``, ``1.5 GiB``."""
     if count < 1024:
         return f"{count} bytes"
     size, unit = count / 1024, "KiB"
@@ -94,7 +100,7 @@ def show_size(count: int) -> str:
 
 
 def show_limit(limit: Limit) -> str:
-    """A limit with its origin: ``time 10.0 s (flag --time)``."""
+    """Return a limit with its origin: ``time 10.0 s (flag --time)``."""
     is_size = limit.name in ("output", "memory", "disk")
     value = show_size(int(limit.value)) if is_size else f"{limit.value:g}"
     if limit.name in ("time", "cpu", "idle"):
@@ -103,7 +109,7 @@ def show_limit(limit: Limit) -> str:
 
 
 def took(report: Report, now: datetime) -> float:
-    """Seconds that the run has lasted, or lasted in all."""
+    """Return the seconds that the run has lasted until now or, if it has ended, in total."""
     if report.duration_s is not None:
         return report.duration_s
     return max(
@@ -112,12 +118,12 @@ def took(report: Report, now: datetime) -> float:
 
 
 def summary(report: Report, now: datetime) -> str:
-    """One line for the end of a run: result, reason, time, evidence."""
+    """Return one line about the end of a run: result, reason, time, evidence."""
     parts = [f"{called(report)} {outcome(report)}{by_whom(report)}"]
     if report.result is not Result.REFUSED:
         parts[0] += f" after {show_duration(took(report, now))}"
     why = plain(report.detail)
-    # Exit codes and signals stand in the outcome, and who stopped it beside it.
+    # The outcome already shows exit codes and signals, and `by_whom` shows who stopped the run.
     if why and report.result not in _PLAIN and report.reason not in _SAID:
         parts.append(why if len(why) <= 200 else why[:197] + "...")
     if report.result is Result.FAILED and report.network is Network.NONE:

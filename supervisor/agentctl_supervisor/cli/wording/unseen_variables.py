@@ -1,4 +1,4 @@
-"""What is said when a run's variables name files that exist and that it does not see."""
+"""Warns if variables of a run name files that exist but are not visible to the run."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,7 +12,7 @@ _SHOWN: Final = 200
 
 
 def lines_about(spec: RunSpec, report: Report) -> Iterator[str]:
-    """Which, and what shows them to the run; nothing for a run that sees all."""
+    """Yield a warning and a hint for each such variable; nothing if there is none."""
     for name in report.unseen_variables:
         value = cut_short((spec.env or {}).get(name, ""), _SHOWN)
         yield plain(f"agentctl: {name} names {value}, which the run does not see")

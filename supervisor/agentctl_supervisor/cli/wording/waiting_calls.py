@@ -1,7 +1,7 @@
-"""How calls that wait for a person are shown to that person: all of them, and as they are.
+"""Shows the calls that wait for approval: all of them, and without hiding anything.
 
-Pure.  An agent asks what it likes, as often as it likes: equal calls are told once, so that
-none is buried among them, and each by the number that is ours.
+Pure functions.  An agent may ask for any call, any number of times.  Equal calls are shown once, so
+that they cannot hide another call.  Each call is shown with the number that the supervisor gave it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,11 +20,14 @@ _NUMBERS: Final = 5
 
 
 def lines(calls: Sequence[WaitingCall]) -> Iterator[str]:
-    """A line for each call unlike the others: ``1, 3-5: shell ls (rule shell), 4 times``."""
+    """Yield a line for each group of equal calls.
+
+    Example: ``1, 3-5: shell ls (rule shell), 4 times``.
+    """
     groups: dict[object, list[WaitingCall]] = {}
     for call in calls:
         what = (call.kind, call.name, call.rule, json_line(call.args))
-        # Of arguments that are not there nobody can say that they are equal.
+        # Arguments that are not stored cannot be compared.
         key = call.id if call.args == OMITTED else what
         groups.setdefault(key, []).append(call)
     for alike in groups.values():
@@ -34,28 +37,28 @@ def lines(calls: Sequence[WaitingCall]) -> Iterator[str]:
 
 
 def told(name: str, args: Any, longest: int = _LONGEST_ARGUMENTS) -> str:
-    """What is asked for, on one line, in which nothing is hidden."""
+    """Return the requested call on one line, with no hidden characters."""
     if args is None:
         return _seen(name)
     return f"{_seen(name)} {cut_short(_seen(args), longest)}"
 
 
 def decide_by(run: str, number: int, call: str) -> str:
-    """The commands that decide on a waiting call of *run*, as a person may copy them.
+    """Return the commands that decide on a waiting call of *run*, ready to copy.
 
-    *call*, its id, is used only where a supervisor of an older version gave no number.
+    *call*, the id of the call, is used only if a supervisor of an older version gave no number.
     """
     operands = f"{run} {number}" if number else f"-- {run} {shell_word(call)}"
     return f"agentctl approve {operands}    or: agentctl deny {operands}"
 
 
 def _seen(value: Any) -> str:
-    """*value* as JSON; a text that hides nothing as it is."""
+    """Return *value* as JSON; a text without invisible characters stays as it is."""
     return value if isinstance(value, str) and value and is_visible(value) else json_line(value)
 
 
 def _numbers(calls: Sequence[WaitingCall]) -> str:
-    """``1, 3-5``; one id of a supervisor that gave no numbers."""
+    """Return text like ``1, 3-5``, or the id of one call if the supervisor gave no numbers."""
     if not calls[0].number:
         return cut_short(_seen(calls[0].id), _LONGEST_ID)
     ranges: list[list[int]] = []
@@ -64,6 +67,6 @@ def _numbers(calls: Sequence[WaitingCall]) -> str:
             ranges[-1] = [ranges[-1][0], number]
         else:
             ranges.append([number])
-    # Few: what is asked for must not be pushed out of sight by them.
+    # Only a few: the numbers must not push the requested call out of sight.
     shown = ["-".join(map(str, one)) for one in ranges[:_NUMBERS]]
     return ", ".join(shown if len(ranges) <= _NUMBERS else [*shown, "..."])

@@ -1,7 +1,7 @@
-"""What is told to people about a run's files.  Pure: reports in, text out.
+"""Describes a run's files for people.  Pure functions.
 
-The names are the agent's: one that could do something to a terminal, or be taken for more
-than one, is shown as Python would write it.
+The agent chooses the names of the files.  A name that could control a terminal, or could look like
+several names, is shown as a Python literal.
 """
 
 import re
@@ -15,11 +15,11 @@ _NAMES: Final = 5
 _LONGEST: Final = 60
 _AMBIGUOUS: Final = frozenset(" ,'\"\\")
 _ESCAPED: Final = re.compile(r"\\\\|\\x00([89a-f][0-9a-f])")
-"""In a literal: a backslash, or a byte that is not UTF-8 (`os_names`)."""
+"""Matches, in a literal, a backslash or a byte that is not UTF-8 (`os_names`)."""
 
 
 def facts(report: Report) -> Iterator[tuple[str, str]]:
-    """Labels and texts for the page about *report*."""
+    """Yield labels and texts for the page about *report*."""
     workspace = report.workspace
     if not workspace.path:
         return
@@ -37,7 +37,7 @@ def facts(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def hints(report: Report) -> Iterator[str]:
-    """What whoever ran *report* should know before using what it left, one line each."""
+    """Yield what the user should know before using the files that the run left, one line each."""
     workspace = report.workspace
     if workspace.exposed:
         yield f"it made or changed {_obeyed(workspace)}: look before you go on"
@@ -50,23 +50,23 @@ def hints(report: Report) -> Iterator[str]:
 
 
 def name(path: str) -> str:
-    """*path* as one word that does nothing to a terminal."""
+    """Return *path* as one word that is safe on a terminal."""
     shown = path if len(path) <= _LONGEST else "..." + path[3 - _LONGEST :]
     if shown.isprintable() and not _AMBIGUOUS.intersection(shown):
         return shown
-    # A backslash of the name's own is two by now, and a byte that is not UTF-8 has one.
+    # In the literal, a backslash of the name is doubled; a byte that is not UTF-8 has a single one.
     return _ESCAPED.sub(lambda found: rf"\x{found[1]}" if found[1] else found[0], repr(shown))
 
 
 def names(paths: Sequence[str], word: Callable[[str], str] = name, left_out: int = 0) -> str:
-    """The first of *paths*, and how many more there are."""
+    """Return the first of *paths*, and the number of the others."""
     text = ", ".join(word(path) for path in paths[:_NAMES])
     more = max(len(paths) - _NAMES, 0) + left_out
     return f"{text} and {more} more" if more else text
 
 
 def _changed(workspace: Workspace) -> str:
-    # A directory changes with what is in it: it tells something where nothing else does.
+    # A directory changes when its entries change: mention directories only if no file changed.
     files = [path for path in workspace.changed if not path.endswith("/")]
     if not files:
         return names([path for path in workspace.changed if path != "./"] or ["./"])
