@@ -1,15 +1,15 @@
-"""Termination conditions: what ends a run, besides itself, a limit and people.
+"""Termination conditions: rules that end a run, as limits and people also can.
 
-The classes have AutoGen's names and constructors, and are combined with `|` and `&`::
+The classes have AutoGen's names and constructors.  They are combined with `|` and `&`::
 
     TextMentionTermination("TERMINATE", sources=["critic"]) | MaxMessageTermination(50)
 
-The same as text, for a command line, and as JSON::
+A condition can also be written as text, for a command line, and as JSON::
 
     from_text('text("TERMINATE", source="critic") | max_messages(50)')
 
-A `Judge` says what fired in one run.  What is meant to be different from AutoGen is
-listed in `leaves`.
+A `Judge` tells which conditions fired in one run.  `leaves` lists the intended differences
+from AutoGen.
 """
 
 from agentctl_protocol.report import FiredCondition

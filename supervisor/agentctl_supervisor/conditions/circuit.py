@@ -1,4 +1,4 @@
-"""A tree of conditions as it is judged: what has fired stays fired, so it only ever fills up."""
+"""Evaluates a tree of conditions: a condition that has fired stays fired."""
 
 from typing import Final
 
@@ -8,9 +8,9 @@ from agentctl_supervisor.conditions.leaves import FunctionalTermination
 
 
 class Circuit:
-    """Leaves that fire, and gates above them; equal leaves are one.
+    """A tree of gates (`AnyOf`, `AllOf`) above leaves that fire; equal leaves are stored once.
 
-    ``closed``: the whole tree has happened.
+    ``closed``: the whole tree is fulfilled.
     """
 
     def __init__(self, condition: Condition) -> None:
@@ -18,17 +18,17 @@ class Circuit:
         self.closed = False
         self._fired: dict[int, FiredCondition] = {}
         self._numbers: dict[Leaf | int, int] = {}
-        #: For each leaf the gates that it feeds; -1 is the end of the circuit.
+        #: For each leaf, the gates that it is an input of; -1 is the end of the circuit.
         self._above_leaf: list[list[int]] = []
-        #: For each gate the one that it feeds, and how many inputs it still waits for.
+        #: For each gate, the gate that it is an input of, and how many inputs it still needs.
         self._above_gate: list[int] = []
         self._missing: list[int] = []
-        #: For each gate its inputs as they are written: a leaf, or ~ a gate.
+        #: For each gate, its inputs in written order: the number of a leaf, or ~number of a gate.
         self._inputs: list[list[int]] = []
         self._composites: list[AnyOf | AllOf] = []
         self._root = self._add(condition, -1)
         gate = 0
-        while gate < len(self._composites):  # it grows meanwhile
+        while gate < len(self._composites):  # `_add` extends the list
             self._inputs[gate] = [
                 self._add(part, gate) for part in self._composites[gate].conditions
             ]
@@ -54,26 +54,26 @@ class Circuit:
         return number
 
     def fire(self, number: int, sentence: str, at_s: float) -> None:
-        """Leaf *number* has happened; the first time counts."""
+        """Mark leaf *number* as fired; only the first call counts."""
         if number not in self._fired:
             self._fired[number] = FiredCondition(str(self.leaves[number]), sentence, at_s)
             for gate in self._above_leaf[number]:
                 self._fill(gate)
 
     def _fill(self, gate: int) -> None:
-        """An input of *gate* has happened, and perhaps with it what is above."""
+        """Count an input of *gate* as fulfilled, and the gates above if that completes it."""
         while gate >= 0:
             self._missing[gate] -= 1
-            if self._missing[gate] != 0:  # not yet, or long since
+            if self._missing[gate] != 0:  # not complete yet, or complete before
                 return
             gate = self._above_gate[gate]
         self.closed = True
 
     def fired(self) -> tuple[FiredCondition, ...]:
-        """Those that made the tree happen, in the order in which they are written.
+        """Return the conditions that fulfilled the tree, in written order.
 
-        A condition that has fired, but only beside one that is still missing, had no part
-        in it.
+        A fired condition is left out if its `AllOf` still misses another input: it had no part
+        in the result.
         """
         found: dict[int, FiredCondition] = {}
         left = [self._root]

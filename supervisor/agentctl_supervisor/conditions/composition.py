@@ -1,7 +1,7 @@
-"""Conditions made of conditions.
+"""Conditions that consist of other conditions.
 
-``a | b | c`` is one `AnyOf` of three: those of one kind inside each other are one, which
-means the same.  So two trees are equal when they say the same, and only a change between
+``a | b | c`` is one `AnyOf` of three: nested composites of one kind are merged into one, which
+has the same meaning.  So two trees with the same meaning are equal, and only a change between
 `|` and `&` makes a tree deeper.
 """
 
@@ -28,7 +28,7 @@ from agentctl_supervisor.conditions.leaves import (
 )
 
 MAX_CONDITIONS: Final = 10_000
-"""In one tree, those that others are made of included."""
+"""Most conditions in one tree; composites and their parts all count."""
 MAX_DEPTH: Final = 100
 
 Leaf: TypeAlias = (
@@ -47,11 +47,11 @@ Leaf: TypeAlias = (
 
 
 class _Measured(msgspec.Struct, frozen=True, dict=True):
-    """Remembers the size of what it holds: measuring a tree anew at each ``|`` adds up."""
+    """A base that stores the size of a tree: measuring the tree again at each ``|`` is slow."""
 
 
 class AnyOf(TerminationCondition, _Measured, frozen=True, tag="any"):
-    """One of *conditions*, two or more, has happened."""
+    """A condition that is met when one of *conditions*, two or more, is met."""
 
     conditions: "Sequence[Condition]"
 
@@ -60,7 +60,7 @@ class AnyOf(TerminationCondition, _Measured, frozen=True, tag="any"):
 
 
 class AllOf(TerminationCondition, _Measured, frozen=True, tag="all"):
-    """All of *conditions*, two or more, have happened, in whatever order."""
+    """A condition that is met when all of *conditions*, two or more, are met, in any order."""
 
     conditions: "Sequence[Condition]"
 
@@ -76,12 +76,12 @@ _Kind = TypeVar("_Kind", AnyOf, AllOf)
 @dataclass(frozen=True, slots=True)
 class _Size:
     count: int
-    """Of conditions, itself included."""
+    """The number of conditions, itself included."""
     depth: int
 
 
-class _Joined(tuple[Any, ...]):  # noqa: SLOT001 - of a tuple there are none
-    """Conditions that are known to be flat, and the size of what they make."""
+class _Joined(tuple[Any, ...]):  # noqa: SLOT001 - a subclass of tuple cannot have slots
+    """Conditions that are already flat, with the size of the composite that they form."""
 
     size: _Size
 
@@ -90,7 +90,7 @@ _LEAF: Final = _Size(1, 0)
 
 
 def joined(kind: type[_Kind], left: TerminationCondition, right: TerminationCondition) -> _Kind:
-    """What ``|`` and ``&`` make of two conditions: its cost is that of copying a tuple."""
+    """Combine two conditions for ``|`` and ``&``, at the cost of copying a tuple."""
     parts = _Joined((*_parts(kind, left), *_parts(kind, right)))
     merged = (type(left) is kind) + (type(right) is kind)
     sizes = _size(left), _size(right)
@@ -102,7 +102,7 @@ def joined(kind: type[_Kind], left: TerminationCondition, right: TerminationCond
 
 
 def leaves_of(condition: TerminationCondition) -> Iterator[Leaf]:
-    """The conditions that *condition* is made of, in the order in which they are written."""
+    """Yield the leaves of *condition*, in the order in which they are written."""
     left: list[Any] = [condition]
     while left:
         one = left.pop()
@@ -146,7 +146,7 @@ def _settle(composite: Composite) -> None:
 
 def _flat(conditions: Sequence[Condition], kind: type) -> Iterator[Condition]:
     for condition in conditions:
-        # Not what the type checker knows, but what a caller can do.
+        # The type checker rules this out, but a caller can still pass anything.
         if not isinstance(condition, TerminationCondition):
             raise ConditionError(f"a {type(condition).__name__} is no condition")
         yield from _parts(kind, condition)

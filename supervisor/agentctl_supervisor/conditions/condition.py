@@ -1,7 +1,7 @@
-"""What every termination condition is: a frozen value, which `|` and `&` combine.
+"""The base of all termination conditions: frozen values that `|` and `&` combine.
 
-A condition says what ends a run.  It holds no state: the same one serves any number of
-runs, at once and one after the other; see `judge.Judge` for what has happened so far.
+A condition says what ends a run.  It holds no state, so any number of runs can use the same
+condition, at once or one after the other.  `judge.Judge` holds the state of one run.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from agentctl_supervisor.conditions.composition import AllOf, AnyOf
 
 MAX_TEXT: Final = 4096
-"""Characters of a text that is looked for: so many are kept of each agent's stream."""
+"""Most characters of a text to look for.  As many are kept of each agent's stream."""
 MAX_NAME: Final = 256
 MAX_NAMES: Final = 100
 MAX_COUNT: Final = (1 << 63) - 1
 
 Judged: TypeAlias = Event | VerdictRecord | CallFinished
-"""What conditions judge: the agent's events, the gate's verdicts, and the ends of calls."""
+"""The input of conditions: the agent's events, the gate's verdicts, and the ends of calls."""
 
 _Value = TypeVar("_Value")
 
@@ -35,16 +35,16 @@ class TerminationCondition(
     forbid_unknown_fields=True,
     tag_field="type",
 ):
-    """Something that, when it happens, ends a run.  ``str()`` gives its text form."""
+    """A condition that ends a run when it is met.  ``str()`` returns its text form."""
 
     def __or__(self, other: "TerminationCondition") -> "AnyOf":
-        """Ends the run as soon as one of the two has happened."""
+        """Return a condition that ends the run as soon as one of the two is met."""
         from agentctl_supervisor.conditions.composition import AnyOf, joined
 
         return joined(AnyOf, self, other) if _is_condition(other) else NotImplemented
 
     def __and__(self, other: "TerminationCondition") -> "AllOf":
-        """Ends the run as soon as both have happened, in whatever order."""
+        """Return a condition that ends the run as soon as both are met, in any order."""
         from agentctl_supervisor.conditions.composition import AllOf, joined
 
         return joined(AllOf, self, other) if _is_condition(other) else NotImplemented
@@ -60,12 +60,12 @@ def _is_condition(value: object) -> bool:
 
 
 def settle(condition: TerminationCondition, field: str, value: object) -> None:
-    """Give *field* its canonical value, while *condition* is being made."""
+    """Set *field* to its canonical value while *condition* is being constructed."""
     msgspec.structs.force_setattr(condition, field, value)
 
 
 def check_text(value: Any, what: str, longest: int, *, shortest: int = 1) -> None:
-    """Raise `ConditionError` unless *value* is a text of so many characters, in Unicode."""
+    """Raise `ConditionError` unless *value* is Unicode of *shortest* to *longest* characters."""
     if not isinstance(value, str):
         raise ConditionError(f"{what} is no text: {_named(value)}")
     if not shortest <= len(value) <= longest:
@@ -78,10 +78,10 @@ def check_text(value: Any, what: str, longest: int, *, shortest: int = 1) -> Non
 
 
 def checked_names(value: Any, what: str) -> tuple[str, ...]:
-    """The names in *value*, each once.
+    """Return the names in *value*, each once.
 
     Raises:
-        ConditionError: it is not a sequence of names, is empty or too long.
+        ConditionError: *value* is not a sequence of names, is empty or is too long.
     """
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ConditionError(f"{what} is no list of names: {_named(value)}", 'like ["critic"]')
@@ -89,13 +89,13 @@ def checked_names(value: Any, what: str) -> tuple[str, ...]:
         told = "is empty" if not value else f"holds more than {MAX_NAMES} names"
         raise ConditionError(f"{what} {told}", "leave it out for all of them")
     for name in value:
-        # Without a name is a source, too: the only one of a program with one agent.
+        # An empty name is valid: it is the only source of a program with one agent.
         check_text(name, f"a name in {what}", MAX_NAME, shortest=0)
     return tuple(dict.fromkeys(value))
 
 
 def check_count(value: Any, what: str) -> None:
-    """Raise `ConditionError` unless *value* is a whole number above zero, of 63 bits."""
+    """Raise `ConditionError` unless *value* is a whole number from 1 to `MAX_COUNT`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConditionError(f"{what} is no whole number: {_named(value)}")
     if not 1 <= value <= MAX_COUNT:

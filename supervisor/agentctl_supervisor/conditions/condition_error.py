@@ -1,4 +1,4 @@
-"""A condition that cannot be understood, and where in its text it cannot."""
+"""The error for a condition that cannot be understood, with its place in the text."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -7,17 +7,17 @@ from typing import Final
 from agentctl_protocol.spec import SpecError
 
 WIDTH: Final = 78
-"""Columns of an excerpt: it is shown on a terminal of 80 without being broken."""
+"""Most columns of an excerpt, so that a terminal of 80 columns shows it unbroken."""
 
 _CUT: Final = "..."
 
 
 class ConditionError(SpecError):
-    """A condition that makes no sense as it was written.
+    """The error for a condition that is not valid as it was written.
 
-    The message is one line.  ``excerpt`` holds no line (it has no place in a text), or
-    two: that part of the text, made fit for a terminal, and a caret below its place.
-    ``at`` counts characters from 0; -1: no place.
+    The message is one line.  ``excerpt`` is empty if the error has no place in a text.
+    Otherwise it has two lines: that part of the text, made safe for a terminal, and a caret
+    below the place.  ``at`` is the place in characters from 0; -1: no place.
     """
 
     def __init__(self, text: str, hint: str = "", *, source: str = "", at: int = -1) -> None:
@@ -28,8 +28,8 @@ class ConditionError(SpecError):
 
 
 def excerpt(source: str, at: int) -> tuple[str, str]:
-    """Two lines of at most `WIDTH` columns: *source* around character *at*, and the caret."""
-    # A window is enough: neither end can be nearer than this when all characters are narrow.
+    """Return two lines of at most `WIDTH` columns: *source* around *at*, and a caret below."""
+    # A window is enough: `WIDTH` narrow characters on either side fill the whole line.
     first, last = max(0, at - WIDTH), min(len(source), at + WIDTH)
     shown = [_visible(char) for char in source[first:last]]
     before, after = shown[: at - first], shown[at - first :]
@@ -48,7 +48,7 @@ def excerpt(source: str, at: int) -> tuple[str, str]:
 
 
 def shown(text: str, longest: int = 40) -> str:
-    """*text* in quotes and on one line, cut where it is too long."""
+    """Return *text* in quotes and on one line, cut to *longest* characters."""
     cut = text if len(text) <= longest else text[:longest] + _CUT
     return f"'{''.join(map(_visible, cut))}'"
 
@@ -68,7 +68,7 @@ def _width(char: str) -> int:
 
 
 def _fitting(pieces: list[str], columns: int) -> list[str]:
-    """As many of *pieces*, from the first one on, as fit."""
+    """Return as many of *pieces*, from the first one on, as fit into *columns*."""
     fitting = []
     for piece in pieces:
         columns -= _columns(piece)

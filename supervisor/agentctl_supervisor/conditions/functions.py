@@ -1,9 +1,9 @@
-"""The functions of a tree: what each has to look at, and what it said.
+"""Collects the events that the functions of a tree have to judge, and takes their answers.
 
-The judge calls no function: one could block it, and raise whatever it likes.  Its owner
-takes each `Question`, has `Question.answer` run on a worker thread with a deadline, and
-tells the judge how that went.  There is one question of each function at a time; what
-happens meanwhile is in its next.
+The judge itself calls no function: a function could block it or raise any exception.  The
+owner of the judge takes each `Question`, runs `Question.answer` on a worker thread with a
+deadline, and tells the judge the result.  Each function has at most one open question; events
+that arrive meanwhile go into its next question.
 """
 
 import sys
@@ -19,20 +19,23 @@ from agentctl_supervisor.conditions.leaves import FunctionalTermination
 
 MAX_EVENTS: Final = 10_000
 MAX_EVENT_BYTES: Final = 16 << 20
-"""Of events that wait for one function; when there are more, the oldest are missed."""
+"""Most bytes of events that wait for one function; beyond that, it misses the oldest ones."""
 
 _LONGEST_DETAIL: Final = 200
 
 
 class FunctionFailedError(Exception):
-    """A function raised something that would end our own event loop; the text says what."""
+    """The error for a function that raised a `BaseException`, which would end our event loop.
+
+    The text says what was raised.
+    """
 
 
 class Question(msgspec.Struct, frozen=True):
-    """One call to make: has *condition* been met by *events*?
+    """A call to make: do *events* meet *condition*?
 
-    ``missed``: events between the last call and this one that the function never sees,
-    because it was too slow.
+    ``missed``: the number of events since the last call that the function never sees, because
+    it was too slow.
     """
 
     condition: FunctionalTermination
@@ -41,14 +44,15 @@ class Question(msgspec.Struct, frozen=True):
     missed: int = 0
 
     def answer(self) -> bool:
-        """Call the function.  Only True counts, as with AutoGen: not what is merely truthy.
+        """Call the function.  As with AutoGen, only True counts, not other truthy values.
 
-        A coroutine function is run in an event loop of its own.  To be called on a thread
-        that nobody waits for without a deadline.
+        A coroutine function runs in an event loop of its own.  Call this on a thread that
+        nobody waits for without a deadline.
 
         Raises:
-            Exception: what the function raised; `FunctionFailedError` for what is none, such
-                as the `TerminatedException` of AutoGen's conditions, or an exit.
+            Exception: the exception that the function raised.
+            FunctionFailedError: the function raised a `BaseException` that is no `Exception`,
+                such as the `TerminatedException` of AutoGen's conditions, or an exit.
         """
         try:
             result: object = self.condition.func(self.events)
@@ -71,7 +75,7 @@ def _awaited(result: Any) -> object:
 
 
 class _Waiting:
-    """Events that one function has not seen, and how many it never will."""
+    """The events that one function has not seen yet, and the number of events it missed."""
 
     def __init__(self) -> None:
         self.events: deque[tuple[Judged, int]] = deque()
@@ -88,7 +92,7 @@ class _Waiting:
 
 
 def _size_of(event: Judged) -> int:
-    """About how much memory *event* takes."""
+    """Return the approximate memory that *event* takes, in bytes."""
     size = sys.getsizeof(event)
     for name in event.__struct_fields__:
         value = getattr(event, name)
@@ -97,7 +101,7 @@ def _size_of(event: Judged) -> int:
 
 
 class Functions:
-    """Watches for all `FunctionalTermination` of a tree."""
+    """The watcher for all `FunctionalTermination` of a tree."""
 
     def __init__(self, leaves: Iterable[tuple[int, FunctionalTermination]], hits: Hits) -> None:
         self._hits = hits
@@ -109,13 +113,13 @@ class Functions:
         return f"<Functions {len(self._asked)} of {len(self._leaves)} asked>"
 
     def event(self, event: Judged) -> None:
-        """Anything that happens is something to look at."""
+        """Keep *event* for the next question to each function."""
         size = _size_of(event)
         for waiting in self._events.values():
             waiting.add(event, size)
 
     def questions(self) -> list[Question]:
-        """The calls to make now."""
+        """Return the calls to make now."""
         questions = []
         for number, waiting in self._events.items():
             if waiting.events and number not in self._asked:
@@ -126,12 +130,12 @@ class Functions:
         return questions
 
     def answered(self, question: Question, *, met: bool) -> None:
-        """What the function said."""
+        """Take the answer of a function."""
         self._asked.discard(question.number)
         if met and self._events.pop(question.number, None) is not None:
             self._hits.append((question.number, "Functional termination condition met"))
 
     def failed(self, question: Question, detail: str) -> str:
-        """It raised, or is late: it is asked no more.  The sentence that says so."""
+        """Ask a function no more that raised or was late; return the sentence for the report."""
         self._events.pop(question.number, None)
         return f"{question.condition} could not be judged: {plain(detail[:_LONGEST_DETAIL])}"

@@ -1,6 +1,6 @@
-"""Conditions as JSON: each a map whose ``type`` is its name in the text form.
+"""Converts conditions to JSON and back: maps whose ``type`` is the name in the text form.
 
-The other keys are the parameters of the class: ``{"type": "text", "text": "DONE"}``;
+The other keys are the parameters of the class: ``{"type": "text", "text": "DONE"}``.
 ``any`` and ``all`` hold their ``conditions``.
 """
 
@@ -29,10 +29,10 @@ _NAMES: Final = (*FORMS, "any", "all")
 
 
 def from_json(data: str | bytes) -> Condition:
-    """The condition that *data*, JSON, says.
+    """Return the condition in the JSON text *data*.
 
     Raises:
-        ConditionError: it says none.
+        ConditionError: *data* is not a condition.
     """
     if len(data) > MAX_JSON_BYTES:
         raise ConditionError(f"a condition's JSON is longer than {MAX_JSON_BYTES} bytes")
@@ -44,7 +44,7 @@ def from_json(data: str | bytes) -> Condition:
 
 
 def to_json(condition: TerminationCondition) -> bytes:
-    """*condition* as `from_json` reads it.
+    """Return *condition* as JSON, in the form that `from_json` reads.
 
     Raises:
         ConditionError: a function is part of it.
@@ -55,10 +55,10 @@ def to_json(condition: TerminationCondition) -> bytes:
 
 
 def from_value(value: object) -> Condition:
-    """The condition that *value* says: as text, as JSON, or as what JSON decodes to.
+    """Return the condition in *value*: its text form, its JSON, or the map decoded from JSON.
 
     Raises:
-        ConditionError: it says none.
+        ConditionError: *value* is not a condition.
     """
     if isinstance(value, str):
         return from_json(value) if value.lstrip().startswith("{") else from_text(value)

@@ -1,8 +1,8 @@
-"""What has happened in one run, and whether that is what a condition waits for.
+"""Decides, event by event, whether the condition of a run is met.
 
-Pure: no clock and no I/O.  Whoever owns a `Judge` feeds it each event when it is written
-down, wakes it at its next deadline, and ends the run when something fired.  The tree is
-taken apart once: each kind of event has the few watchers that care about it.
+Pure: no clock and no I/O.  The owner of a `Judge` feeds it each event when the event is
+recorded, calls it at its next deadline, and ends the run when something fired.  The tree is
+split once: each kind of event goes only to the watchers that need it.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,16 +37,16 @@ _Kind = TypeVar("_Kind", bound=TerminationCondition)
 
 
 class Judge:
-    """Judges the events of one run by *condition*.
+    """The judge of one run: it checks the run's events against *condition*.
 
-    ``now`` and *started* are seconds of one monotonic clock: the supervisor's.  Each of
-    `feed`, `feed_all`, `tick`, `signal`, `answered` and `failed` returns the conditions
-    that fired when the whole tree has happened by that, and nothing before and after.
+    ``now`` and *started* are seconds of the supervisor's monotonic clock.  `feed`, `feed_all`,
+    `tick`, `signal`, `answered` and `failed` return the conditions that fired, once: in the call
+    that fulfils the whole tree.  Before and after that call, they return nothing.
     """
 
     def __init__(self, condition: Condition, started: float) -> None:
         self.condition: Final = condition
-        #: What ended the run; empty as long as it has not.
+        #: The conditions that ended the run; empty until then.
         self.fired: tuple[FiredCondition, ...] = _NOTHING
         self._started = started
         self._circuit = Circuit(condition)
@@ -107,7 +107,7 @@ class Judge:
         self._watch[kind] = both
 
     def feed(self, event: Judged, now: float) -> tuple[FiredCondition, ...]:
-        """Something happened."""
+        """Judge one event."""
         if now >= self._due and (fired := self.tick(now)):
             return fired
         watch = self._watch.get(type(event))
@@ -117,7 +117,7 @@ class Judge:
         return self._conclude(now) if self._hits else _NOTHING
 
     def feed_all(self, events: Iterable[Judged], now: float) -> tuple[FiredCondition, ...]:
-        """These happened, one after the other; those behind the one that counts are not judged."""
+        """Judge *events* in order; those after the event that ends the run are not judged."""
         if now >= self._due and (fired := self.tick(now)):
             return fired
         if self.fired:
@@ -132,7 +132,7 @@ class Judge:
         return _NOTHING
 
     def tick(self, now: float) -> tuple[FiredCondition, ...]:
-        """Time has passed; to be called at `next_deadline` at the latest."""
+        """Judge the time that has passed; call this at `next_deadline` at the latest."""
         while now >= self._due:
             seconds, number = self._times.pop()
             self._hits.append((number, f"Timeout of {seconds:g} seconds reached"))
@@ -140,39 +140,39 @@ class Judge:
         return self._conclude(now)
 
     def next_deadline(self) -> float | None:
-        """When `tick` has to be called, by the clock that *started* is of; None: never."""
+        """Return when `tick` has to be called, by the clock of *started*; None: never."""
         return None if self.fired or self._due == _NEVER else self._due
 
     def signal(self, now: float) -> tuple[FiredCondition, ...]:
-        """Somebody outside asked for it."""
+        """Take a request to end the run from outside, such as ``agentctl signal``."""
         for number, _ in self._leaves(ExternalTermination):
             self._hits.append((number, "External termination requested"))
         return self._conclude(now)
 
     @property
     def waits_for_signal(self) -> bool:
-        """Whether a `signal` would mean anything."""
+        """True if a `signal` would have an effect."""
         return not self.fired and bool(self._leaves(ExternalTermination))
 
     @property
     def asks_functions(self) -> bool:
-        """Whether there will ever be `questions`."""
+        """True if the tree contains functions, so that there can be `questions`."""
         return bool(self._leaves(FunctionalTermination))
 
     def questions(self) -> list[Question]:
-        """Calls of functions to be made now, after something was fed; see `functions`."""
+        """Return the function calls to make now, after events were fed; see `functions`."""
         return [] if self.fired else self._functions.questions()
 
     def answered(self, question: Question, now: float, *, met: bool) -> tuple[FiredCondition, ...]:
-        """What a function said."""
+        """Take the answer of a function."""
         self._functions.answered(question, met=met)
         return self._conclude(now)
 
     def failed(self, question: Question, detail: str, now: float) -> tuple[FiredCondition, ...]:
-        """A function raised, or gave no answer in time.
+        """Take the failure of a function: it raised, or gave no answer in time.
 
-        That ends the run, whatever else it waits for: what was asked for cannot be judged
-        any more, and a weaker condition than that was not asked for.
+        This ends the run, whatever the rest of the tree waits for: the requested condition can
+        no longer be judged, and nobody requested a weaker one.
         """
         sentence = self._functions.failed(question, detail)
         if self.fired:
@@ -181,7 +181,7 @@ class Judge:
         return self.fired
 
     def _conclude(self, now: float) -> tuple[FiredCondition, ...]:
-        """The hits go into the circuit; what fired, if that closes it."""
+        """Pass the hits to the circuit; return what fired if that closes it."""
         for number, sentence in self._hits:
             self._circuit.fire(number, sentence, self._since_start(now))
         self._hits.clear()

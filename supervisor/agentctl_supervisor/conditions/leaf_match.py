@@ -1,4 +1,4 @@
-"""What the watchers of a tree tell its judge: a leaf's number, and a sentence for people."""
+"""The result that a watcher gives its judge: a leaf's number, and a sentence for people."""
 
 from typing import Final, TypeAlias
 
@@ -10,5 +10,5 @@ _LONGEST: Final = 80
 
 
 def plain(text: str) -> str:
-    """A text of an agent's, or one that was asked for, for a sentence: one line, not long."""
+    """Return *text* fit for a sentence: on one line, without quotes, cut to 80 characters."""
     return shown(text, _LONGEST)[1:-1]

@@ -1,20 +1,20 @@
 """The eleven conditions: AutoGen's names and constructors, judged by the supervisor.
 
-What is meant to be different from AutoGen's (0.7.5), each with a test:
+These differences from AutoGen (0.7.5) are intended, and each has a test:
 
-- Conditions hold no state.  One can be used again, in many runs at once and several
-  times in one tree; there is no ``reset`` and no `TerminatedException`.
-- They are judged on every event and not when an agent's turn is over, so that they end
+- Conditions hold no state.  A condition can be used again, in many runs at once and several
+  times in one tree.  There is no ``reset`` and no `TerminatedException`.
+- They are judged on every event and not at the end of an agent's turn, so that they also end
   an agent that ignores them.
 - The task's text is not judged: an agent that is told to say TERMINATE has not said it.
-  Who wants it judged feeds it to the judge as a `Message`.
-- Time is counted from the run's start, by the supervisor's clock, and a timer ends the
-  run: no message has to come.
-- All conditions that fired are told, each with its own sentence and time.
-- A count, a limit of tokens or a time of 0, and an empty text are refused when the
-  condition is made: AutoGen's are met before the run begins.
-- `TextMentionTermination` reads what agents say: messages, and streamed pieces as one
-  text.  It does not read what a tool was given or gave back.
+  To have it judged, feed it to the judge as a `Message`.
+- Time is counted from the run's start, by the supervisor's clock.  A timer ends the run; no
+  message has to arrive.
+- All conditions that fired are reported, each with its own sentence and time.
+- A count, a token limit or a time of 0, and an empty text are refused when the condition is
+  constructed.  In AutoGen, such conditions are met before the run begins.
+- `TextMentionTermination` reads the messages of agents, and streamed pieces as one text.  It
+  does not read the arguments and results of tools.
 - `SourceMatchTermination` waits for a whole message, and calls have no source.
 - `FunctionCallTermination` can ask for an outcome (``result``).
 - A function that raises ends the run.
@@ -45,12 +45,14 @@ _DIGITS: Final = 6
 
 
 class StopMessageTermination(TerminationCondition, frozen=True, tag="stop_message"):
-    """An agent sent a message of kind ``stop``."""
+    """The condition that an agent sent a message of kind ``stop``."""
 
 
 class MaxMessageTermination(TerminationCondition, frozen=True, tag="max_messages"):
-    """There were so many whole messages; *include_agent_event*: or calls of tools, and ends
-    of such calls.  Streamed pieces are no messages.
+    """The condition that *max_messages* whole messages were sent.
+
+    With *include_agent_event*, the start and the end of each tool call count too.  Streamed
+    pieces are not messages.
     """
 
     max_messages: int
@@ -62,11 +64,11 @@ class MaxMessageTermination(TerminationCondition, frozen=True, tag="max_messages
 
 
 class TextMentionTermination(TerminationCondition, frozen=True, tag="text"):
-    """*text* occurs in what one of *sources* (default: any agent) says.
+    """The condition that *text* occurs in a message of one of *sources* (default: any agent).
 
-    That is in one message, sent whole or in pieces.  A message in pieces ends with the
-    next whole one of the same source, and when a model call begins while none is open.
-    What is written to stdout does not count.
+    The message may be sent whole or in pieces.  A message in pieces ends at the next whole
+    message of the same source, or when a model call begins while no other is open.  Output on
+    stdout does not count.
     """
 
     text: str
@@ -79,10 +81,10 @@ class TextMentionTermination(TerminationCondition, frozen=True, tag="text"):
 
 
 class FunctionalTermination(TerminationCondition, frozen=True, tag="functional"):
-    """*func*, called with what is new since its last call, returned True.
+    """The condition that *func* returned True for the events since its last call.
 
-    Only in Python, and only in the program that embeds the supervisor.  It may be a coroutine
-    function.  It is not called by the judge but by the judge's owner; see `functions`.
+    It exists only in Python, in the program that embeds the supervisor.  *func* may be a
+    coroutine function.  The owner of the judge calls it, not the judge; see `functions`.
     """
 
     func: Callable[[Sequence[Judged]], bool | Awaitable[bool]]
@@ -93,7 +95,7 @@ class FunctionalTermination(TerminationCondition, frozen=True, tag="functional")
 
 
 class TokenUsageTermination(TerminationCondition, frozen=True, tag="tokens"):
-    """So many tokens were used, by all models together, of one of the three kinds."""
+    """The condition that all models together reached one of the three token limits."""
 
     max_total_token: int | None = None
     max_prompt_token: int | None = None
@@ -115,7 +117,7 @@ class TokenUsageTermination(TerminationCondition, frozen=True, tag="tokens"):
 
 
 class HandoffTermination(TerminationCondition, frozen=True, tag="handoff"):
-    """An agent handed over to *target*, by a message of kind ``handoff``."""
+    """The condition that an agent handed over to *target*, by a message of kind ``handoff``."""
 
     target: str
 
@@ -124,7 +126,7 @@ class HandoffTermination(TerminationCondition, frozen=True, tag="handoff"):
 
 
 class TimeoutTermination(TerminationCondition, frozen=True, tag="time"):
-    """So many seconds (to the microsecond) have passed since the run's start."""
+    """The condition that *timeout_seconds* (to the microsecond) passed since the run's start."""
 
     timeout_seconds: float
 
@@ -132,7 +134,7 @@ class TimeoutTermination(TerminationCondition, frozen=True, tag="time"):
         seconds = self.timeout_seconds
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise ConditionError("the time is no number of seconds", "60, or 0.5")
-        # An int of a thousand digits has no float.
+        # Compare first: an int of a thousand digits cannot be converted to a float.
         if not -_TOO_LONG_S < seconds < _TOO_LONG_S or math.isnan(seconds):
             raise ConditionError("the time is longer than 30 years, or no number")
         if seconds < _SHORTEST_S:
@@ -141,11 +143,11 @@ class TimeoutTermination(TerminationCondition, frozen=True, tag="time"):
 
 
 class ExternalTermination(TerminationCondition, frozen=True, tag="external"):
-    """Somebody said so, from outside of the run: ``agentctl signal RUN``."""
+    """The condition that somebody ran ``agentctl signal RUN``, from outside the run."""
 
 
 class SourceMatchTermination(TerminationCondition, frozen=True, tag="source"):
-    """One of *sources* sent a whole message of any kind."""
+    """The condition that one of *sources* sent a whole message of any kind."""
 
     sources: Sequence[str]
 
@@ -154,7 +156,7 @@ class SourceMatchTermination(TerminationCondition, frozen=True, tag="source"):
 
 
 class TextMessageTermination(TerminationCondition, frozen=True, tag="text_message"):
-    """An agent, or only *source*, sent a message of kind ``text``."""
+    """The condition that an agent, or only *source*, sent a message of kind ``text``."""
 
     source: str | None = None
 
@@ -164,10 +166,10 @@ class TextMessageTermination(TerminationCondition, frozen=True, tag="text_messag
 
 
 class FunctionCallTermination(TerminationCondition, frozen=True, tag="tool"):
-    """A call of the tool *function_name* is over, or only one that ended in *result*.
+    """The condition that a call of the tool *function_name* ended, or ended with *result*.
 
-    That is what the agent reports: ``ok``, ``error`` or ``cancelled``.  Only a call that
-    the gate granted counts.
+    The agent reports the result: ``ok``, ``error`` or ``cancelled``.  Only a call that the gate
+    granted counts.
     """
 
     function_name: str

@@ -1,4 +1,4 @@
-"""Looks for texts in what agents say, whole or in pieces, with bounded memory."""
+"""Looks for given texts in the messages of agents, whole or streamed, with bounded memory."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,19 +10,19 @@ from agentctl_supervisor.conditions.leaf_match import Hits, plain
 from agentctl_supervisor.conditions.leaves import TextMentionTermination
 
 MAX_STREAMS: Final = 256
-"""Messages that come in pieces at once; of one more, the one that began first is forgotten."""
+"""Streamed messages that are tracked at a time.  One more makes the oldest one forgotten."""
 MAX_OPEN_CALLS: Final = 2000
 
 _LONGEST_CALL: Final = 128
 
 _Key = tuple[str, str]
-"""Who says it, and in which model call, where that is told."""
+"""The source of a stream and the id of its model call; the id is empty if the agent gave none."""
 _Wanted = list[tuple[str, int]]
-"""Texts that are still looked for, and whose."""
+"""The texts that are still looked for, each with the number of the leaf that wants it."""
 
 
 class _Stream:
-    """The end of a message that comes in pieces: as much as a text can have begun in."""
+    """The end of a streamed message: long enough to find a text that is split between pieces."""
 
     __slots__ = ("keep", "tail", "wanted")
 
@@ -33,11 +33,12 @@ class _Stream:
 
 
 class Mentions:
-    """Watches for all `TextMentionTermination` of a tree.
+    """The watcher for all `TextMentionTermination` of a tree.
 
-    Pieces of one source are one message, or, where they name their model call, those of
-    one call.  It ends with the next whole one of the same source, and with a model call
-    that begins while none is open: what comes then is the start of an answer.
+    The pieces of one source form one message.  If pieces name their model call, the pieces
+    of one call form one message.  A streamed message ends at the next whole message of the
+    same source.  It also ends when a model call begins while no other is open: the next
+    piece is then the start of an answer.
     """
 
     def __init__(self, mentions: Iterable[tuple[int, TextMentionTermination]], hits: Hits) -> None:
@@ -61,7 +62,7 @@ class Mentions:
         return f"<Mentions in {len(self._streams)} streams>"
 
     def piece(self, event: Text) -> None:
-        """A piece of a message."""
+        """Look for the texts in a streamed piece of a message."""
         stream = self._streams.get((event.source, event.call))
         if stream is None:
             stream = self._stream_of(event.source, event.call)
@@ -76,7 +77,7 @@ class Mentions:
         stream.tail = window[-keep:] if keep else ""
 
     def message(self, event: Message) -> None:
-        """A whole message; it is also the end of what its source sent in pieces."""
+        """Look for the texts in a whole message; it also ends the streams of its source."""
         if self._streams:
             self._end(event.source)
         wanted = self._by_source.get(event.source, self._everywhere)
@@ -86,7 +87,7 @@ class Mentions:
                 return
 
     def verdict(self, record: VerdictRecord) -> None:
-        """The gate has let a call begin, or has not."""
+        """Note that a model call began, if the gate granted one."""
         if record.kind == "model" and record.verdict == "granted":
             if not self._open_calls:
                 self._streams.clear()
@@ -95,7 +96,7 @@ class Mentions:
                 del self._open_calls[next(iter(self._open_calls))]
 
     def finished(self, event: CallFinished) -> None:
-        """A call is over."""
+        """Note that a call has ended."""
         self._open_calls.pop(event.call, None)
 
     def _end(self, source: str) -> None:
@@ -125,5 +126,9 @@ class Mentions:
 
 
 def _key(source: str, call: str) -> _Key:
-    """As it is remembered: no name of a condition's, and no call's id, is longer."""
+    """Return the key of a stream.
+
+    Both parts are cut one character above the limits for names in conditions and for call ids.
+    So a part that is too long never equals a valid one.
+    """
     return source[: MAX_NAME + 1], call[: _LONGEST_CALL + 1]

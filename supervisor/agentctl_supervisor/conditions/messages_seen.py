@@ -1,4 +1,4 @@
-"""Watches whole messages: their kind, their source, their number."""
+"""Watches whole messages: their kind, their source and their number."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -28,9 +28,10 @@ _NONE: Final[_Numbers] = []
 
 
 class MessagesSeen:
-    """Watches for the conditions on messages that a tree has.
+    """The watcher for all conditions on messages of a tree.
 
-    ``steps`` counts calls of tools and their ends, too; `tool_calls.ToolCalls` adds those.
+    Its count of steps also includes the starts and ends of tool calls; `tool_calls.ToolCalls`
+    reports those to `step`.
     """
 
     def __init__(self, leaves: Iterable[tuple[int, Leaf]], hits: Hits) -> None:
@@ -62,14 +63,14 @@ class MessagesSeen:
                     counts.append((number, leaf.max_messages))
         self._counts = Threshold(counts)
         self._all_steps = Threshold(steps)
-        #: Whether calls of tools have to be counted.
+        #: True if tool calls have to be counted.
         self.wants_steps: Final = bool(steps)
 
     def __repr__(self) -> str:
         return f"<MessagesSeen {self._count}>"
 
     def message(self, event: Message) -> None:
-        """A whole message."""
+        """Check the conditions against a whole message."""
         source = event.source
         self._count = count = self._count + 1
         if count >= self._counts.next:
@@ -89,7 +90,7 @@ class MessagesSeen:
             self._hit(self._from.pop(source), f"'{plain(source)}' answered")
 
     def step(self) -> None:
-        """A message, or the start or the end of a call of a tool."""
+        """Count a step: a message, or the start or the end of a tool call."""
         self._steps += 1
         if self._steps >= self._all_steps.next:
             self._reached(self._all_steps, self._steps)
@@ -105,6 +106,6 @@ class MessagesSeen:
             self._hits.append((number, told))
 
     def _hit(self, numbers: _Numbers, sentence: str) -> None:
-        """Once is enough: *numbers* are watched for no longer."""
+        """Report that the leaves *numbers* are met, and stop watching for them."""
         self._hits.extend((number, sentence) for number in numbers)
         numbers.clear()

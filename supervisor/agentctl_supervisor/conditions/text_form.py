@@ -1,6 +1,6 @@
-"""Conditions as text, as they are typed behind ``--stop-when``: names, arguments, and back.
+"""The text form of conditions, as typed after ``--stop-when``: names, parameters, and output.
 
-Each condition has a short name; its first argument goes without a name, unless all are
+Each condition has a short name.  Its first argument needs no name, unless all arguments are
 optional and of one kind (``tokens``).
 """
 
@@ -28,7 +28,7 @@ from agentctl_supervisor.text.json_text import json_line
 
 
 class Kind(Enum):
-    """What may stand for an argument; the text completes "... is ..."."""
+    """The kinds of arguments; the value completes the sentence "... is ..."."""
 
     TEXT = 'a text in quotes, like "DONE"'
     NAMES = 'a name in quotes, or some: ["critic", "writer"]'
@@ -39,7 +39,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """An argument: its name in the text, the field that takes it, and what it may be."""
+    """A parameter: its name in the text, the field that stores it, and its kind."""
 
     name: str
     field: str
@@ -49,7 +49,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How conditions of one class are written; *first*: the first needs no name."""
+    """The text form of one class of conditions; *first*: the first argument needs no name."""
 
     condition: type[TerminationCondition]
     parameters: tuple[Parameter, ...] = ()
@@ -120,9 +120,9 @@ _NAMES: Final = {form.condition: name for name, form in FORMS.items()}
 
 
 def to_text(condition: TerminationCondition) -> str:
-    """*condition* as `text_parser.from_text` reads it.
+    """Return *condition* as text, in the form that `text_parser.from_text` reads.
 
-    A `FunctionalTermination`, for which there is no text, is shown with its function's name.
+    A `FunctionalTermination` has no text form; it is shown with its function's name.
     """
     if isinstance(condition, AllOf):
         return " & ".join(map(_factor, condition.conditions))
@@ -162,7 +162,7 @@ def _value(value: Any, kind: Kind) -> str:
         case Kind.FLAG:
             return "true"
         case Kind.DURATION:
-            # To the microsecond, as the condition itself holds it.
+            # The condition stores the time to the microsecond.
             return quoted(f"{value:.6f}".rstrip("0").rstrip(".") + "s")
 
 
@@ -173,5 +173,5 @@ def _names(names: Sequence[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """*text* as a JSON string on one line, in which everything can be seen."""
+    """Return *text* as a JSON string on one line, with every character visible."""
     return json_line(text)

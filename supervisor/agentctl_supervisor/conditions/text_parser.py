@@ -1,10 +1,12 @@
-"""From text to conditions::
+"""Parses the text form of conditions.
+
+The grammar::
 
     any   := all ("|" all)*
     all   := one ("&" one)*
     one   := "(" any ")"  |  name "(" [argument ("," argument)*] ")"
 
-Without recursion: however deep the parentheses go, it is a list that grows.
+The parser does not recurse: nested parentheses only lengthen a list.
 """
 
 from typing import Any, Final
@@ -34,16 +36,16 @@ _LISTED: Final = f"there are {', '.join(FORMS)}"
 
 
 def from_text(source: str) -> Condition:
-    """The condition that *source* says.
+    """Return the condition in the text *source*.
 
     Raises:
-        ConditionError: it says none; with its place and an excerpt.
+        ConditionError: *source* is not a condition; the error has the place and an excerpt.
     """
     return _Parser(source).condition()
 
 
 class _Group:
-    """What stands between two parentheses: conditions joined by &, these joined by |."""
+    """The content of a pair of parentheses: alternatives joined by |, their parts joined by &."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -62,7 +64,7 @@ class _Parser:
         self._token = next(self._tokens)
 
     def _next(self) -> Token:
-        """The word at hand; the one behind it is at hand from now on."""
+        """Return the current token and go on to the next one."""
         token = self._token
         if token.kind != "end":
             self._token = next(self._tokens)
@@ -161,7 +163,7 @@ class _Parser:
         return fields
 
     def _parameter(self, name: Token, form: Form, *, first: bool) -> Parameter:
-        """The parameter that the next value is for."""
+        """Return the parameter to which the next value belongs."""
         token = self._token
         example = f"for example {form.example}"
         if not form.parameters:
@@ -226,7 +228,7 @@ class _Parser:
                 raise self._unexpected("',' or ']'")
 
     def _takes(self, mark: str) -> bool:
-        """Whether *mark* is at hand, and if so no longer."""
+        """Consume the current token if it is *mark*; return True if it was."""
         if self._token.kind == "mark" and self._token.text == mark:
             self._next()
             return True

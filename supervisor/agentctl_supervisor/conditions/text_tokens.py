@@ -1,4 +1,4 @@
-"""The words of a condition's text, one by one, each with its place."""
+"""Splits the text of a condition into tokens, each with its place."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 from agentctl_supervisor.conditions.condition_error import ConditionError, shown
 
 MAX_SOURCE: Final = 1 << 20
-"""Characters of a whole text: a tree of as many conditions as there may be is shorter."""
+"""Most characters of a text.  A tree with the most conditions allowed is shorter."""
 
 TokenKind: TypeAlias = Literal["name", "string", "number", "mark", "end"]
 
@@ -19,14 +19,14 @@ _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _MARKS: Final = frozenset("()[],=|&")
 _LONGEST_NUMBER: Final = 30
 
-# Up to what ends or breaks a string: a quote, an escape, or a character that hides.
+# The part of a string before its quote, an escape, or a control character.
 _PLAIN: Final = {quote: re.compile(rf"[^{quote}\\\x00-\x1f\x7f]*") for quote in "\"'"}
 _TWICE: Final = "there is no || and no &&: write | for or, & for and"
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word: its characters as written, or what a string says; ``at`` counts from 0."""
+    """A token: its characters as written, or the value of a string; ``at`` counts from 0."""
 
     kind: TokenKind
     text: str
@@ -34,10 +34,10 @@ class Token:
 
 
 def tokens(source: str) -> Iterator[Token]:
-    """The words of *source*; the last is of kind ``end``.
+    """Yield the tokens of *source*; the last one is of kind ``end``.
 
     Raises:
-        ConditionError: there is something that is no word.
+        ConditionError: a part of *source* is not a token.
     """
     if len(source) > MAX_SOURCE:
         raise ConditionError(f"a condition's text is longer than {MAX_SOURCE} characters")
@@ -80,7 +80,7 @@ def _unexpected(source: str, at: int) -> ConditionError:
 
 
 def _string(source: str, at: int) -> tuple[Token, int]:
-    """The string that begins at *at*, and where it ends."""
+    """Return the string that begins at *at*, and the place after it."""
     quote = source[at]
     here = at + 1
     pieces: list[str] = []
@@ -110,14 +110,15 @@ def _unescaped(source: str, at: int, end: int, pieces: list[str]) -> str:
     quote = source[at]
     if not any(piece.startswith("\\") for piece in pieces):
         return "".join(pieces)
-    if quote == "'":  # as JSON has it
+    if quote == "'":  # convert it to a string in double quotes, as in JSON
         pieces = [
             "'" if p == "\\'" else p if p[:1] == "\\" else p.replace('"', '\\"') for p in pieces
         ]
     try:
         text: str = json.loads(f'"{"".join(pieces)}"')
     except json.JSONDecodeError as error:
-        # Its place counts from the quote in what was made for JSON: the same, or before it.
+        # The position in the JSON text counts from the quote.  In *source*, the place is the same
+        # or earlier.
         place = min(at + error.pos, end)
         raise ConditionError(
             "a \\ in a string that means nothing",

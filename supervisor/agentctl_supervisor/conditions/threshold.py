@@ -1,4 +1,4 @@
-"""A count, and the conditions that are met when it is high enough."""
+"""The limits of a count: conditions that are met when the count is high enough."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -7,9 +7,9 @@ _NEVER: Final = 1 << 63
 
 
 class Threshold:
-    """Compare a count with ``next``: below it, nothing has to be done.
+    """The limits that a count has not reached yet; below ``next``, no limit is reached.
 
-    *limits*: number of a leaf, and the count that meets it.
+    *limits*: pairs of the number of a leaf and the count that meets it.
     """
 
     def __init__(self, limits: Iterable[tuple[int, int]]) -> None:
@@ -20,7 +20,7 @@ class Threshold:
         return f"<Threshold, next {self.next}>"
 
     def reached(self, count: int) -> list[tuple[int, int]]:
-        """Number and limit of those that *count* meets; each is told once."""
+        """Return the number and limit of each leaf that *count* meets; each leaf only once."""
         reached = []
         while self._left and self._left[-1][0] <= count:
             limit, number = self._left.pop()

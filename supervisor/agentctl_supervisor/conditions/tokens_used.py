@@ -1,4 +1,4 @@
-"""Adds up tokens: the last word on each call, and all that belongs to none."""
+"""Adds up tokens: the last report on each call, and every report that names no call."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -9,18 +9,18 @@ from agentctl_supervisor.conditions.leaves import TokenUsageTermination
 from agentctl_supervisor.conditions.threshold import Threshold
 
 MAX_CALLS: Final = 4096
-"""Whose running totals are remembered; of one more, the oldest's last word stands."""
+"""Calls whose running totals are remembered.  One more makes the oldest total final."""
 _LONGEST_CALL: Final = 128
 
 
 class TokensUsed:
-    """Watches for all `TokenUsageTermination` of a tree."""
+    """The watcher for all `TokenUsageTermination` of a tree."""
 
     def __init__(self, leaves: Iterable[tuple[int, TokenUsageTermination]], hits: Hits) -> None:
         every = list(leaves)
         self._hits = hits
         self._prompt = self._completion = 0
-        #: By the id as far as one may be long: prompt and completion tokens.
+        #: Prompt and completion tokens by call id, which is cut to its longest valid length.
         self._of_call: dict[str, tuple[int, int]] = {}
         self._total_limits = Threshold(
             (number, leaf.max_total_token)
@@ -42,7 +42,7 @@ class TokensUsed:
         return f"<TokensUsed {self._prompt} + {self._completion}>"
 
     def usage(self, event: Usage) -> None:
-        """Tokens, as the agent tells them."""
+        """Add the tokens that the agent reports."""
         prompt, completion = event.prompt_tokens, event.completion_tokens
         if event.call:
             call, said = event.call[:_LONGEST_CALL], (prompt, completion)

@@ -1,4 +1,4 @@
-"""Watches calls of tools: from the grant, which says the name, to the end, which does not."""
+"""Watches tool calls: remembers the name from the grant, because the end does not repeat it."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -9,13 +9,13 @@ from agentctl_supervisor.conditions.leaf_match import Hits, plain
 from agentctl_supervisor.conditions.leaves import FunctionCallTermination
 
 MAX_OPEN_CALLS: Final = 2000
-"""Of one more, the one that began first is forgotten: its end is not seen."""
+"""Open calls that are remembered.  One more makes the oldest one forgotten: its end is missed."""
 
 
 class ToolCalls:
-    """Watches for all `FunctionCallTermination` of a tree.
+    """The watcher for all `FunctionCallTermination` of a tree.
 
-    *on_step*, if there is one, is called for each start and each end of a call.
+    *on_step*, if given, is called at the start and at the end of each call.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class ToolCalls:
     ) -> None:
         self._hits = hits
         self._on_step = on_step
-        #: By name, for each result (None: any) the leaves that wait for it.
+        #: By tool name: pairs of the awaited result (None: any) and the leaf that waits for it.
         self._wanted: dict[str, list[tuple[str | None, int]]] = {}
         for number, leaf in leaves:
             self._wanted.setdefault(leaf.function_name, []).append((leaf.result, number))
@@ -36,7 +36,7 @@ class ToolCalls:
         return f"<ToolCalls {len(self._open)} open>"
 
     def verdict(self, record: VerdictRecord) -> None:
-        """The gate has let a call begin, or has not."""
+        """Note that a tool call began, if the gate granted one."""
         if record.kind != "tool" or record.verdict != "granted":
             return
         if self._on_step is None and record.name not in self._wanted:
@@ -48,7 +48,7 @@ class ToolCalls:
             self._on_step()
 
     def finished(self, event: CallFinished) -> None:
-        """The agent says that a call is over."""
+        """Take the agent's report that a call ended."""
         name = self._open.pop(event.call, None)
         if name is None:
             return

@@ -1,1 +1,1 @@
-"""Permission for each model and tool call."""
+"""The gate: grants or refuses each model and tool call."""

@@ -1,8 +1,9 @@
-"""The arguments of a call as rules see them: texts, whatever structure an agent puts them in.
+"""Converts the arguments of a call to texts, in which rules can be matched.
 
-Pure.  The same command comes as ``"rm -r x"``, ``["rm", "-r", "x"]``, ``{"cmd": "rm -r x"}`` and as
-JSON in a text, with blanks, tabs, line ends and escapes of its agent's choice.  A rule that
-forbids is held against every one of these texts; one that allows must be met by the whole.
+Pure.  An agent can send the same command as ``"rm -r x"``, ``["rm", "-r", "x"]``,
+``{"cmd": "rm -r x"}`` or as JSON in a text, with any blanks, tabs, line ends and escapes.  A
+rule that forbids is matched against every one of these texts.  A rule that allows must match
+the arguments as a whole.
 """
 
 import json
@@ -17,26 +18,28 @@ from agentctl_protocol.errors import PeerProtocolError
 from agentctl_protocol.values import open_value
 
 MAX_MATCHED_ARGUMENTS: Final = 1 << 16
-"""Characters of a call's arguments that a rule sees.  What is longer meets every rule of an
-approval and of a denial, and none of a permission: nothing slips past in a long tail."""
+"""Most characters of a call's arguments that a rule is matched against.  Longer arguments match
+every rule that denies or asks for approval, and no rule that allows: so a forbidden command
+cannot be hidden at the end of long arguments."""
 
 MAX_MATCHED_CONTAINERS: Final = 4096
-"""Lists and maps in arguments that a rule sees; what has more is as what is too long."""
+"""Most lists and maps in matched arguments; more of them count as too long."""
 
 MAX_TEXTS: Final = 2048
-"""Texts in a call's arguments that a rule is held against; more are like what is longer."""
+"""Most texts in matched arguments; more of them count as too long."""
 
 _BEGIN_JSON: Final = ("{", "[", '"')
 _DIGITS: Final = 20
 _NESTED: Final = 4
-"""How often JSON in a text in JSON in a text is looked into."""
+"""Levels of JSON inside a text that are decoded."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """``whole``: forms that stand for all of the arguments.  ``parts``: every text in them, too.
+    """The texts of a call's arguments that rules are matched against.
 
-    Of the parts, capitals and the kind and amount of white space are taken away.
+    ``whole``: forms that represent all of the arguments.  ``parts``: these forms and every text
+    inside the arguments, as `loose` makes them: without capitals, with single blanks.
     """
 
     whole: tuple[str, ...]
@@ -44,7 +47,7 @@ class Arguments:
 
 
 def arguments_of(raw: msgspec.Raw) -> Arguments | None:
-    """What rules see of *raw*; None if it is too long, or no value at all."""
+    """Return the texts of *raw* for rules; None if it is too long, or not a valid value."""
     if len(memoryview(raw)) > 4 * MAX_MATCHED_ARGUMENTS:
         return None
     try:
@@ -62,25 +65,25 @@ def arguments_of(raw: msgspec.Raw) -> Arguments | None:
 
 
 def as_json(value: Any) -> str:
-    """*value* as JSON without blanks, its keys in order."""
+    """Return *value* as JSON without blanks, with sorted keys."""
     return msgspec.json.encode(value, order="sorted").decode()
 
 
 def loose(text: str) -> str:
-    """*text* without capitals, and with one blank for any white space in it."""
+    """Return *text* without capitals, and with one blank for any white space in it."""
     return " ".join(text.casefold().split())
 
 
 def _texts(value: Any, nested: int) -> Iterator[str]:
-    """The texts in *value*, and lists of plain values as one line, as of a command's words.
+    """Yield the texts in *value*; a list of plain values also as one line, like a command.
 
-    JSON in a text is looked into *nested* times.
+    JSON inside a text is decoded up to *nested* levels deep.
     """
     if isinstance(value, str):
         yield value
         if nested and value.lstrip()[:1] in _BEGIN_JSON:
             try:
-                # Not msgspec: it refuses what others take (lone surrogates, NaN).
+                # Not msgspec: it refuses JSON that other parsers accept (lone surrogates, NaN).
                 inner = json.loads(value, parse_int=_integer)
             except ValueError:
                 return
@@ -103,7 +106,7 @@ def _integer(digits: str) -> int | str:
 
 
 def _leaves(value: Any) -> int:
-    """How many values there are in *value* that hold no others."""
+    """Count the values inside *value* that are not containers."""
     if isinstance(value, dict):
         return sum(map(_leaves, value.values()))
     if isinstance(value, list):

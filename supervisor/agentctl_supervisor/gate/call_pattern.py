@@ -1,7 +1,8 @@
-"""A rule about calls as people write it: which calls it forbids, and which it allows.
+"""Matches calls against a pattern that a person wrote, for rules that forbid and that allow.
 
-Pure.  The rule is the caller's; name and arguments of a call are the agent's.  To forbid, a rule
-means all that looks the same; to allow, only what it says.
+Pure.  The caller writes the pattern; the agent chooses the name and the arguments of a call.  A
+rule that forbids matches everything that looks the same.  A rule that allows matches exactly
+what it says.
 """
 
 import fnmatch
@@ -21,10 +22,11 @@ _skeleton: Final = functools.lru_cache(64)(skeleton)
 
 
 class CallPattern:
-    """``[tool:|model:]NAME[:ARGUMENTS]``, with ``*`` and ``?``; all else is what it is.
+    """A pattern ``[tool:|model:]NAME[:ARGUMENTS]``; only ``*`` and ``?`` are special characters.
 
-    Without ``tool:`` or ``model:`` it is about both.  ``shell:*`` is the same as ``shell``.
-    ``kind``: what it is about, or empty.  ``looks_at_arguments``: whether it names any.
+    Without ``tool:`` or ``model:``, it applies to both.  ``shell:*`` is the same as ``shell``.
+    ``kind``: the kind of calls that it applies to; empty: both.  ``looks_at_arguments``: True if
+    it has a pattern for arguments.
     """
 
     def __init__(self, text: str) -> None:
@@ -32,7 +34,7 @@ class CallPattern:
         kind, colon, rest = text.partition(":")
         self.kind: Final = kind if colon and rest and kind in KINDS else ""
         body = rest if self.kind else text
-        #: The ways to read it: a name may hold a colon itself (``claude-v1:0``).
+        #: The possible splits into name and arguments: a name may hold a colon (``claude-v1:0``).
         splits = [at for at, char in enumerate(body) if char == ":" and at]
         self._readings = [(body[:at], body[at + 1 :]) for at in splits]
         self._readings.append((body, _ALL))
@@ -49,13 +51,14 @@ class CallPattern:
         return f"<CallPattern {self.text}>"
 
     def covers(self, kind: str) -> bool:
-        """Whether it is about calls of this *kind*."""
+        """Return True if the pattern applies to calls of this *kind*."""
         return self.kind in ("", kind)
 
     def forbids(self, ask: Ask, arguments: Arguments | None) -> bool:
-        """Whether *ask* is meant by a rule that forbids, counts, or asks a person.
+        """Return True if a rule that forbids, counts, or asks a person matches *ask*.
 
-        *arguments* of None cannot be looked at: they may be the worst.
+        *arguments* are None if they cannot be read; then the rule matches, since they may be
+        forbidden ones.
         """
         if not self.covers(ask.kind):
             return False
@@ -67,7 +70,7 @@ class CallPattern:
         )
 
     def allows(self, ask: Ask, arguments: Arguments | None) -> bool:
-        """Whether *ask* is meant by a rule that allows: by its first reading, or literally."""
+        """Return True if a rule that allows matches *ask*: by its first split, or literally."""
         if not self.covers(ask.kind):
             return False
         name, wanted = self._readings[0]
@@ -87,7 +90,7 @@ def _meets(wanted: re.Pattern[str], texts: Iterable[str]) -> bool:
 
 @functools.cache
 def _in_order(wanted: str) -> str:
-    """*wanted* with the keys of its JSON in order, if it is JSON: as arguments are shown to it."""
+    """Return *wanted* with sorted keys if it is JSON: the arguments have sorted keys, too."""
     if wanted[:1] not in ("{", "["):
         return wanted
     try:
@@ -98,5 +101,5 @@ def _in_order(wanted: str) -> str:
 
 @functools.cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    # A bracket is one: the list in ``shell:["rm","x"]`` is not one of characters.
+    # A bracket matches itself: the list in ``shell:["rm","x"]`` is not a set of characters.
     return re.compile(fnmatch.translate(pattern.replace("[", "[[]")), re.DOTALL)

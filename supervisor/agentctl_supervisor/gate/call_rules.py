@@ -1,7 +1,6 @@
-"""Which calls a run may make: by name, by number, and which of them a person decides on.
+"""Decides which calls a run may make, by name and by number, and which need a person's approval.
 
-Pure.  The rules are the caller's; what they are matched against, a call's name and its
-arguments, is the agent's.
+Pure.  The caller writes the rules; the agent chooses the name and the arguments of each call.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from agentctl_supervisor.gate.call_pattern import CallPattern
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a call may not be made; ``limit``: a budget of the whole run is used up."""
+    """The reason why a call is refused; ``limit``: the budget of the whole run that is used up."""
 
     why: str
     limit: Reason | None = None
@@ -25,7 +24,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Approval:
-    """A person has to say whether the call may be made, because of this pattern."""
+    """The result for a call that a person has to approve, with the pattern that matched."""
 
     pattern: str
 
@@ -34,12 +33,12 @@ class CallRules:
     """The rules of one run.
 
     Args:
-        calls, tokens: budgets of the whole run; None is none.
-        each: budgets of calls by pattern; every pattern that matches counts.
-        allow: if there are any about its kind, a call must match one of them.
-        deny, approve: calls that are refused, and those that a person decides on.
+        calls, tokens: budgets of the whole run; None: no limit.
+        each: budgets of calls by pattern; a call counts for every pattern that matches it.
+        allow: if any of these apply to a call's kind, the call must match one of them.
+        deny, approve: patterns of calls that are refused, or that a person decides on.
 
-    Where there is a pattern, a call whose name is not what it looks like is refused.
+    If there is any pattern, a call with a deceptive name (see `oddity`) is refused.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class CallRules:
 
     @classmethod
     def of(cls, spec: RunSpec) -> "CallRules":
-        """The rules that *spec* names."""
+        """Return the rules that *spec* names."""
         return cls(
             calls=spec.calls,
             tokens=spec.tokens,
@@ -80,10 +79,10 @@ class CallRules:
         return f"<CallRules {self._granted} calls granted>"
 
     def judge(self, ask: Ask, tokens: int, waiting: int = 0) -> Refusal | Approval | None:
-        """None: it may be made.
+        """Judge *ask*; None means that the call may be made.
 
-        ``tokens``: how many the run has used, as far as is known.  ``waiting``: how many of the
-        calls that count wait for a person, who may refuse them.
+        ``tokens``: the tokens that the run has used, as far as known.  ``waiting``: how many of
+        the counted calls wait for a person, who may refuse them.
         """
         if self._look_at_names and (odd := oddity(ask.name)):
             return Refusal(f"the name {ask.name!a} is not what it looks like: {odd}")
@@ -119,7 +118,7 @@ class CallRules:
         return None
 
     def count(self, ask: Ask) -> None:
-        """*ask* was granted, or waits for a person and may be."""
+        """Count *ask*: it was granted, or it waits for a person who may grant it."""
         self._granted += 1
         if self._each:
             arguments = self._arguments_of(ask)
@@ -127,7 +126,7 @@ class CallRules:
                 self._granted_each[index] += pattern.forbids(ask, arguments)
 
     def uncount(self, ask: Ask) -> None:
-        """A counted *ask* was refused by a person."""
+        """Take a counted *ask* back: a person refused it."""
         self._granted -= 1
         if self._each:
             arguments = self._arguments_of(ask)
@@ -135,7 +134,7 @@ class CallRules:
                 self._granted_each[index] -= pattern.forbids(ask, arguments)
 
     def tokens_exceeded(self, tokens: int) -> Refusal | None:
-        """Whether a run that has used so many tokens has to end now."""
+        """Return a refusal if a run that has used *tokens* has to end now, or else None."""
         if self._tokens is None or tokens < self._tokens:
             return None
         return Refusal(
@@ -145,7 +144,7 @@ class CallRules:
     def _arguments_of(self, ask: Ask) -> Arguments | None:
         if not self._look_at_arguments:
             return None
-        # Once for judging it and counting it.
+        # Decoded once, for judging it and for counting it.
         if self._looked_at is None or self._looked_at[0] is not ask:
             self._looked_at = ask, arguments_of(ask.args)
         return self._looked_at[1]

@@ -1,8 +1,8 @@
-"""The gate: permission for each model and tool call.
+"""The gate: it grants or refuses each model and tool call.
 
-Pure.  The supervisor appends the verdict to the log *before* it sends it, and
-that record is the start of the call.  After the stop record every verdict is
-``refused``: that, and not the agent's goodwill, is promise P3.
+Pure.  The supervisor appends the verdict to the log *before* it sends it, and that record is the
+start of the call.  After the stop record every verdict is ``refused``.  Promise P3 rests on
+this, not on the agent's cooperation.
 """
 
 from typing import Final
@@ -16,17 +16,17 @@ from agentctl_supervisor.gate.call_rules import Approval, CallRules, Refusal
 from agentctl_supervisor.gate.used_ids import UsedIds
 
 MAX_CALLS: Final = 1 << 20
-"""Calls of one run; more are refused, because the ids of all are remembered (`UsedIds`)."""
+"""Most calls of one run; more are refused, because all their ids are kept in memory (`UsedIds`)."""
 MAX_WAITING: Final = 256
 """Asks that may wait for a person at once; more are refused."""
 MAX_WAITING_BYTES: Final = 4 << 20
-"""Of the arguments of all that wait; an ask that would make them more is refused."""
+"""Most bytes of the arguments of all waiting asks; an ask that would exceed it is refused."""
 
 
 class Gate:
-    """Judges the asks of one run.  Open until `close`, then closed for good.
+    """The gate of one run: it judges the asks.  It is open until `close`, then closed for good.
 
-    ``exceeded``: the budget of the whole run that an ask ran into, if one did.
+    ``exceeded``: the refusal for the first exceeded budget of the whole run, or None.
     """
 
     def __init__(self, rules: CallRules | None = None) -> None:
@@ -44,18 +44,18 @@ class Gate:
 
     @property
     def closed(self) -> bool:
-        """Whether every further ask is refused."""
+        """True if every further ask is refused."""
         return bool(self._closed_because)
 
     @property
     def waiting(self) -> tuple[Waiting, ...]:
-        """The calls that wait for a person, the oldest first, which has the lowest number."""
+        """The calls that wait for a person, the oldest first; it has the lowest number."""
         return tuple(waiting for _, waiting in self._waiting.values())
 
     def close(self, because: str) -> list[VerdictRecord]:
-        """Refuse every ask from now on; the first reason stays.
+        """Refuse every ask from now on; a later reason does not replace the first one.
 
-        Returns the verdicts on the calls that waited: a stop is an answer to them.
+        Returns the verdicts on the calls that waited: a stop refuses them.
         """
         self._closed_because = self._closed_because or because
         asks = [ask for ask, _ in self._waiting.values()]
@@ -63,9 +63,9 @@ class Gate:
         return [_verdict(ask, self._closed_because) for ask in asks]
 
     def judge(self, ask: Ask, tokens: int = 0) -> VerdictRecord | Waiting:
-        """The verdict on *ask*, or that a person has to give it.
+        """Return the verdict on *ask*, or a `Waiting` if a person has to give the verdict.
 
-        *tokens*: how many the run has used so far, as far as is known.
+        *tokens*: the tokens that the run has used so far, as far as known.
         """
         why = self._closed_because
         if not why and ask.call in self._used_calls:
@@ -82,7 +82,7 @@ class Gate:
             case Approval(pattern=pattern):
                 if len(self._waiting) >= MAX_WAITING:
                     return _verdict(ask, f"{MAX_WAITING} calls wait for approval already")
-                # A copy: the original is a view that keeps all of its message in memory.
+                # A copy: the original is a view that keeps the whole message in memory.
                 ask = msgspec.structs.replace(ask, args=msgspec.Raw(bytes(ask.args)))
                 waiting_bytes = sum(_bytes_of(one) for one, _ in self._waiting.values())
                 if waiting_bytes + _bytes_of(ask) > MAX_WAITING_BYTES:
@@ -96,7 +96,10 @@ class Gate:
         return _verdict(ask)
 
     def decide(self, call: str, actor: Actor, *, why: str | None) -> VerdictRecord | None:
-        """A person's verdict on a call that waits: granted if *why* is None; None: none waits."""
+        """Give a person's verdict on a waiting call: granted if *why* is None.
+
+        Returns None if no such call waits.
+        """
         if call not in self._waiting:
             return None
         ask, _ = self._waiting.pop(call)
@@ -105,7 +108,7 @@ class Gate:
         return _verdict(ask, why or "", actor)
 
     def used(self, tokens: int) -> Refusal | None:
-        """The run has used so many tokens by now; what it ran into, if it did."""
+        """Take the number of tokens used so far; return a refusal if the budget is used up."""
         exceeded = self._rules.tokens_exceeded(tokens)
         self.exceeded = self.exceeded or exceeded
         return exceeded

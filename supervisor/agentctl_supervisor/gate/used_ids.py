@@ -1,4 +1,4 @@
-"""Which ids were used before, in few bytes each however long they are.  Pure."""
+"""Remembers which ids were used, in a few bytes each, whatever their length.  Pure."""
 
 from array import array
 from typing import Final
@@ -10,9 +10,9 @@ _FIRST_SLOTS: Final = 8
 class UsedIds:
     """A set of texts that only grows, kept as 64-bit fingerprints: 16 to 32 bytes each.
 
-    Two texts of one fingerprint pass for the same: with a million ids that happens once in
-    some ten million runs, and the one who asked chose them.  Of many small tables one at a
-    time has to grow, so that no `add` takes long.
+    Two texts with the same fingerprint count as equal.  With a million ids, this happens once in
+    about ten million runs, and it affects only the agent that chose the ids.  There are many
+    small tables, and only one has to grow at a time, so that no `add` takes long.
     """
 
     def __init__(self) -> None:
@@ -50,12 +50,12 @@ class UsedIds:
 
 
 def _fingerprint(text: str) -> int:
-    # Python's own hash is keyed with a secret of this process: nobody can make two collide.
+    # Python's hash uses a secret key of this process: nobody can choose two texts that collide.
     return hash(text) & 0xFFFF_FFFF_FFFF_FFFF or 1
 
 
 def _slot(table: "array[int]", fingerprint: int) -> int:
-    """Where *fingerprint* is, or the free place where it belongs."""
+    """Return the slot that holds *fingerprint*, or the free slot where it belongs."""
     mask = len(table) - 1
     slot = (fingerprint >> 8) & mask
     while table[slot] and table[slot] != fingerprint:

@@ -1,7 +1,7 @@
-"""Ends what a dead supervisor may have left running.
+"""Ends the processes that a dead supervisor may have left running.
 
-Its keepers do this by themselves, within milliseconds; this is for the run whose keepers
-were stopped or killed too, and to prove that nothing is left.
+The keepers of a run do this by themselves, within milliseconds.  This module is for a run whose
+keepers were stopped or killed too, and it proves that nothing is left.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ from agentctl_supervisor.processes.process_tree import (
 )
 
 _KILL_S: Final = 10.0
-#: How long the warden may take to leave by itself once its run is empty.
+#: Seconds that the warden may take to exit by itself after its run is empty.
 _WARDEN_S: Final = 1.0
 
 
 class Leftovers(NamedTuple):
-    """What was left of a run and what became of it; nothing can be left after a restart."""
+    """The processes that were left of a run; after a restart of the machine there are none."""
 
     seen: int = 0
     killed: int = 0
@@ -46,18 +46,18 @@ class Leftovers(NamedTuple):
 def end_leftovers(
     created: Created | None, contained: ContainedRecord | None, run_id: str
 ) -> Leftovers:
-    """Kills what is left of the run, its warden last, and says what was there."""
+    """Kill what is left of the run, its warden last, and return what was found."""
     if created is None:
         return Leftovers()
     if created.boot_id != boot_id():
-        # The numbers and start times in the log are those of processes long gone.
+        # The pids and start times in the log are from before the restart.
         return Leftovers(is_after_restart=True)
     deadline = time.monotonic() + _KILL_S
     seen: set[ProcessIdentity] = set()
     look = partial(_look, created, contained, run_id)
     left = _kill_until_empty(look, _cgroup(contained, run_id), seen, deadline)
     if contained is not None:
-        # In the fallback the warden adopts what its run leaves behind, so it goes last.
+        # In the subreaper fallback, the warden adopts orphans of its run, so it is ended last.
         _end_warden(contained.warden)
         left = _kill_until_empty(look, None, seen, deadline)
     cgroup = _cgroup(contained, run_id)
@@ -77,7 +77,7 @@ def _look(
         return marked(run_id, created.supervisor.start_time)
     found = members(contained, with_init=True)
     if contained.containment is Containment.SUBREAPER and not is_alive(contained.warden):
-        # Its children are somebody else's now: only what they carry tells them.
+        # Its children have another parent now: only the marker that they carry identifies them.
         found += [who for who in marked(run_id, contained.warden.start_time) if who not in found]
     return found
 
@@ -88,11 +88,11 @@ def _kill_until_empty(
     seen: set[ProcessIdentity],
     deadline: float,
 ) -> list[ProcessIdentity]:
-    """SIGKILLs what *look* finds until that is nothing, or time is up: what is left then."""
+    """Kill what *look* finds until it finds nothing or time is up; return what is left then."""
     while left := look():
         seen.update(left)
         if cgroup is not None:
-            # All at once, whatever they fork meanwhile (kernel 5.14).
+            # This kills all members at once, including processes being forked (kernel 5.14).
             with contextlib.suppress(OSError):
                 (cgroup / "cgroup.kill").write_text("1")
         pidfds = [pidfd for who in left if (pidfd := open_pidfd(who)) is not None]
@@ -123,7 +123,7 @@ def _end_warden(warden: ProcessIdentity) -> None:
 
 
 def _cgroup(contained: ContainedRecord | None, run_id: str) -> Path | None:
-    """The run's own cgroup; a path that does not name the run is not believed."""
+    """Return the run's own cgroup; a path that does not contain the run's id is not trusted."""
     if contained is None:
         return None
     path = Path(to_native(contained.cgroup))
@@ -131,7 +131,7 @@ def _cgroup(contained: ContainedRecord | None, run_id: str) -> Path | None:
 
 
 def _remove(cgroup: Path) -> None:
-    # Bottom-up: a group that has groups cannot be removed (EBUSY).
+    # Bottom-up: a cgroup with child cgroups cannot be removed (EBUSY).
     for directory, _, _ in os.walk(cgroup, topdown=False):
         with contextlib.suppress(OSError):
             os.rmdir(directory)

@@ -1,8 +1,8 @@
-"""What a dead warden leaves behind in the subreaper fallback, and who ends it.
+"""Ends the orphans that a dead warden leaves behind in the subreaper fallback.
 
-Orphans of a run go to its warden; when that is killed, to the spawner; when both
-are, to a supervisor that is a subreaper (`Supervisor.open`).  In a pid namespace
-there are none: init's end is everybody's.
+The warden of a run adopts its orphans.  If the warden is killed, the spawner adopts them.  If
+both are killed, a supervisor that is a subreaper (`Supervisor.open`) adopts them.  A pid
+namespace leaves no orphans: when its init ends, all its processes end.
 """
 
 import contextlib
@@ -25,14 +25,15 @@ _WITHIN_S: Final = 10.0
 
 
 def become_subreaper() -> None:
-    """From now on, orphans of our descendants become our children."""
+    """Become the parent of all future orphans among our descendants."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
 
 
 async def wait_swept(spawner: int, wardens: Collection[int]) -> None:
-    """Return once the spawner has no descendants but *wardens* and theirs, or after 10 seconds.
+    """Wait until the spawner's only descendants are *wardens* and theirs, at most 10 seconds.
 
-    It sweeps what comes to it by itself; this only waits, for one process after the other.
+    The spawner kills the orphans that it adopts by itself.  This function only waits, for one
+    process after the other.
     """
     with trio.move_on_after(_WITHIN_S):
         while left := descendants({spawner}, keep=wardens):
@@ -50,12 +51,12 @@ async def wait_swept(spawner: int, wardens: Collection[int]) -> None:
 async def sweep_own(keep: Collection[int]) -> None:
     """Kill and reap all our descendants but *keep* and theirs.
 
-    Only for a process that has no children besides.  Another process does it, since
-    sweeping blocks; that one is ours, too, and not swept.  Not to be called twice at once.
+    Call this only in a process that has no other children, and never twice at the same time.
+    Sweeping blocks, so another process does it; that process is our child too and is not swept.
     """
     # RuntimeError: trio found no thread to start it on.
     with trio.move_on_after(_WITHIN_S), contextlib.suppress(OSError, RuntimeError):
-        # It cannot always be started; then the report names who is left.
+        # If the sweep cannot be started, the report names the processes that are left.
         sweep = await trio.lowlevel.open_process(
             isolated_python.command(
                 "agentctl_child.keepers.sweep", *map(str, (os.getpid(), *keep))
@@ -71,9 +72,9 @@ async def sweep_own(keep: Collection[int]) -> None:
 
 
 async def _reap_orphans(keep: Collection[int]) -> None:
-    """Reap what dies, so that a tree which hops from parent to parent is not hidden in its dead.
+    """Reap dead children, so that zombies do not hide a tree that keeps changing its parents.
 
-    Only the main thread hears of the dead; elsewhere they are reaped at the end.
+    Only the main thread can receive SIGCHLD; in other threads they are reaped at the end.
     """
     if threading.current_thread() is not threading.main_thread():
         return

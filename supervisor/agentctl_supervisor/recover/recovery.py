@@ -1,8 +1,8 @@
-"""Finishes the records of a run whose supervisor died before it could.
+"""Finishes the records of a run whose supervisor died before it finished them.
 
-Whoever looks at such a run does it: show, ps, stop, the next supervisor.  It can be
-done by many at once, again after it was cut short, and on a disk that takes nothing:
-the report is made from the log, and the log decides.
+Every program that looks at such a run does this: show, ps, stop, the next supervisor.  Several
+can do it at the same time, it can be repeated after it was interrupted, and it works on a full
+disk: the report is computed from the log, and the log decides.
 """
 
 import contextlib
@@ -38,11 +38,11 @@ from agentctl_supervisor.store.socket_files import remove_if_dead
 _T = TypeVar("_T")
 
 OTHERS_RECOVERY_S: Final = 15.0
-"""How long somebody else's recovery may take, in seconds; killing may take ten of them."""
+"""Seconds to wait for another process's recovery; the killing alone may take ten of them."""
 
 
 def current(directory: RunDirectory) -> Report:
-    """What is known of a run now: finished, going on, or just found without its supervisor.
+    """Return what is known of a run now; recover it first if its supervisor is dead.
 
     Raises:
         DamagedRunError: a file of the run cannot be read.
@@ -54,7 +54,7 @@ def current(directory: RunDirectory) -> Report:
     if directory.is_held() and not directory.locked_by_us:
         known = _read(directory)
         if not _is_supervisor_dead(known.fold):
-            # It may have finished since we looked for the report.
+            # The run may have finished after the first look for the report.
             return directory.read_report() or _with_word_of_others(directory, known)
     return recover(directory)
 
@@ -67,7 +67,8 @@ def _with_word_of_others(directory: RunDirectory, known: "_Known") -> Report:
         return with_observed(known.fold, report, intent, observed)
     report = with_intent(report, intent)
     if is_seen_to_be_gone(known.fold):
-        # Frozen while its keepers ended the run; or about to write down how it ended.
+        # The supervisor was frozen while the keepers ended the run, or it is about to record
+        # the end.
         return msgspec.structs.replace(report, detail=NOT_TOLD_YET)
     return report
 
@@ -81,13 +82,13 @@ AFTER_ITS_SUPERVISOR: Final = "written after the end of its supervisor"
 
 
 def recover(directory: RunDirectory, detail: str = AFTER_ITS_SUPERVISOR) -> Report:
-    """The report of a run whose holder is dead, after what is missing in its log was added.
+    """Add the missing records to the log of a run whose lock holder died; return its report.
 
-    *detail*: why it is not the holder who ends the log.
+    *detail*: why the log is not ended by the holder.
 
-    What is left of the run's processes is killed.  If somebody else is at it, this waits for
-    them; if the disk takes nothing, the report is right all the same.  A run of another pid
-    namespace is not finished: from here nobody can see, or end, what may be left of it.
+    The remaining processes of the run are killed.  If another process recovers the run at the
+    same time, this waits for it.  If the disk is full, the report is still correct.  A run in
+    another pid namespace is not finished: its processes cannot be seen or killed from here.
 
     Raises:
         DamagedRunError: a file of the run cannot be read.
@@ -101,7 +102,7 @@ def recover(directory: RunDirectory, detail: str = AFTER_ITS_SUPERVISOR) -> Repo
             report = _finish(directory, detail)
             if report.finished:
                 _settle_files(directory, report)
-                # If not, whoever looks next will try again.
+                # If this fails, the next reader tries again.
                 with contextlib.suppress(StateDirectoryError):
                     directory.write_report(report)
         return report
@@ -110,7 +111,7 @@ def recover(directory: RunDirectory, detail: str = AFTER_ITS_SUPERVISOR) -> Repo
 
 
 def _settle_files(directory: RunDirectory, report: Report) -> None:
-    """Do what its supervisor did not come to about the files of a run that is gone."""
+    """Finish the work on the files of an ended run that its supervisor did not finish."""
     if report.processes.survivors:
         return
     from agentctl_supervisor.workspace.own_directories import remove_private
@@ -124,14 +125,14 @@ def _settle_files(directory: RunDirectory, report: Report) -> None:
         from agentctl_supervisor.processes.own_uids import uids_of
         from agentctl_supervisor.workspace.handing_over import hand_over
 
-        # Which of its uids the run had is not written down; its supervisor's other runs are
-        # gone as well.
+        # The log does not say which of the supervisor's uids the run had.  All of them can be
+        # handed over, because the supervisor's other runs have ended as well.
         roots = roots_of(report.workspace.path, fold.spec)
         hand_over(roots, uids_of(fold.created.supervisor.pid))
 
 
 class _Known(NamedTuple):
-    """A log that was read, and what it means."""
+    """A log that was read, and the fold of its records."""
 
     fold: Fold
     reader: LogReader
@@ -153,7 +154,7 @@ def _read(directory: RunDirectory) -> _Known:
 
 
 def _is_supervisor_dead(fold: Fold) -> bool:
-    """Whether the lock is not held by the run's supervisor, but by somebody who recovers it."""
+    """Return True if the supervisor is dead, so that a recovering process holds the lock."""
     created = fold.created
     if created is None or process_tree.is_out_of_sight(created):
         return False
@@ -175,7 +176,7 @@ def _finish(directory: RunDirectory, detail: str) -> Report:
         return msgspec.structs.replace(report, detail=OUT_OF_SIGHT)
     damaged = reader.damaged
     intent = _read_intent(directory, damaged)
-    # Before the run's control group is removed.
+    # Read this before `end_leftovers` removes the run's control group.
     out_of_memory = oom_kills.while_there_was(fold)
     leftovers = end_leftovers(fold.created, fold.contained, directory.id)
     observed = _if_readable(directory.read_observed) if intent is not None else None
@@ -209,9 +210,9 @@ def missing_records(
     out_of_memory: str = "",
     detail: str = AFTER_ITS_SUPERVISOR,
 ) -> list[SupervisorRecord]:
-    """What a log lacks whose writer died, in order.  Pure.
+    """Return the records that are missing in the log of a dead writer, in order.  Pure.
 
-    *exited*: the last word of the run's warden, which outlived the supervisor for a moment.
+    *exited*: the last message of the run's warden, which outlived the supervisor for a moment.
     """
     missing: list[SupervisorRecord] = [estimate(cut) for cut in fold.cut_calls(over=True)]
     if fold.decided is None and intent is not None:
@@ -236,7 +237,8 @@ def missing_records(
             survivors=leftovers.survivors,
             torn_bytes=torn_bytes,
             detail=detail,
-            # What was still alive ended now; else nobody knows of anything after the last record.
+            # Processes that were still alive ended now.  Otherwise, the last record is the last
+            # known moment.
             at_ns=0 if leftovers.seen else fold.last_ns,
         )
     )
@@ -246,7 +248,7 @@ def missing_records(
 def _append(
     directory: RunDirectory, fold: Fold, missing: Sequence[SupervisorRecord], reader: LogReader
 ) -> int:
-    """Append *missing* and fold it in; a disk that takes none of it changes nothing but the log.
+    """Append *missing* to the log, if the disk has room, and apply it to *fold* in any case.
 
     Returns:
         the length of the log.
@@ -271,7 +273,10 @@ def _append(
 
 
 def _if_readable(read: Callable[[], _T | None]) -> _T | None:
-    """What *read* returns of a file that only tells how the run ended: it decides nothing."""
+    """Return the result of *read*, or None if its file is damaged.
+
+    Only for files that give details of how the run ended and decide nothing.
+    """
     try:
         return read()
     except DamagedRunError:

@@ -1,8 +1,8 @@
-"""What somebody else saw of a run whose supervisor does not answer.
+"""Reads what a client observed of a run whose supervisor does not answer.
 
-Whoever stops such a run must not write to its log, and leaves two files beside it: the
-intent and what was observed.  They are read here as the records that the holder will make
-of them, so that a look at the run tells the same before it goes on and afterwards.
+A client that stops such a run must not write to its log.  It leaves two files beside the log:
+the intent and the observation.  This module reads them as the records that the lock holder will
+make of them, so that a report is the same before and after the holder continues.
 """
 
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ from agentctl_supervisor.processes import process_tree
 from agentctl_supervisor.report.reconcile import Fold
 
 Seen: TypeAlias = tuple[int, SupervisorRecord]
-"""Wall time in nanoseconds, and what a supervisor would have written down then."""
+"""The wall time in nanoseconds, and the record that a supervisor would have written then."""
 
 _NEVER_WRITTEN: Final = 1 << 62
-"""Above every number of a record that is in a log."""
+"""A sequence number above that of every record in a log."""
 _WHOSE_WORD: Final = "told by the client that ended it: its supervisor does not answer"
 
 
 def observation(seen: Sequence[Seen]) -> Observed:
-    """*seen*, up to the end of the run, as it is left for the holder."""
+    """Return *seen*, up to the end of the run, in the form that is left for the lock holder."""
     steps = [
         msgspec.structs.replace(body, at_ns=time_ns) if isinstance(body, RungRecord) else body
         for time_ns, body in seen
@@ -45,10 +45,10 @@ def observation(seen: Sequence[Seen]) -> Observed:
 
 
 def told(fold: Fold, seen: Sequence[Seen]) -> Report:
-    """The report of *fold*, that of the log so far, with what was *seen* since: for people.
+    """Return the report for people: *fold*, which has the log so far, with *seen* applied to it.
 
-    The records are those which the holder would have appended, and the same fold
-    judges them, so that what the log had decided before stays decided.
+    The records are those that the holder would have appended, and the same fold judges them, so
+    that an outcome that the log decided before stays the same.
     """
     for number, (time_ns, body) in enumerate(seen):
         fold.apply(Record(_NEVER_WRITTEN + number, time_ns, By.SUPERVISOR, body))
@@ -56,16 +56,16 @@ def told(fold: Fold, seen: Sequence[Seen]) -> Report:
 
 
 def with_intent(report: Report, intent: Stop | None) -> Report:
-    """*report* of a run that goes on, where *intent* says what its supervisor does not know yet."""
+    """Return *report*, as stopping if there is an *intent* that its supervisor has not read yet."""
     if intent is None or report.finished:
         return report
     return msgspec.structs.replace(report, state=State.STOPPING)
 
 
 def with_observed(fold: Fold, known: Report, intent: Stop | None, observed: Observed) -> Report:
-    """*known*, the report of *fold*, with what was *observed* of the stop *intent*.
+    """Return *known*, the report of *fold*, with what was *observed* of the stop *intent*.
 
-    The run is finished only where its keepers are dead now, as far as that can be seen from
+    The run counts as finished only if its keepers are dead now, as far as this can be seen from
     here: the files beside a log prove nothing by themselves.
     """
     if intent is None or fold.ended or observed.processes.survivors or _is_held_by_keepers(fold):
@@ -77,9 +77,9 @@ def with_observed(fold: Fold, known: Report, intent: Stop | None, observed: Obse
 
 
 def is_seen_to_be_gone(fold: Fold) -> bool:
-    """Whether a run that has not ended in the log is seen to be gone from here.
+    """Return True if a run that has not ended in the log is known to be gone.
 
-    Only the end of an init proves that: a dead warden may have left somebody behind.
+    Only the end of its init proves this: a dead warden may have left processes behind.
     """
     contained = fold.contained
     return (
@@ -93,7 +93,7 @@ def is_seen_to_be_gone(fold: Fold) -> bool:
 
 
 def _is_held_by_keepers(fold: Fold) -> bool:
-    """Whether the process is alive whose end proves that of the run's tree."""
+    """Return True if the init (or else the warden) is alive, whose end proves that of the tree."""
     contained: ContainedRecord | None = fold.contained
     if contained is None or fold.created is None or process_tree.is_out_of_sight(fold.created):
         return False

@@ -1,1 +1,1 @@
-"""From the records of a run to its report.  Pure."""
+"""Computes the report of a run from its records.  Pure."""

@@ -1,7 +1,7 @@
-"""The calls that a run was granted, and what the model calls among them streamed.
+"""Keeps the granted calls of a run, and the text that its model calls streamed.
 
-Bounded: an agent may make a million calls, and the report of its run must still be one
-that a person can open.
+Bounded: an agent may make a million calls, and a person must still be able to open the
+report of the run.
 """
 
 from collections import OrderedDict, deque
@@ -20,19 +20,19 @@ from agentctl_protocol.values import MAX_CONTAINERS, NIL, TooManyPartsError, ope
 
 MAX_CALLS: Final = 1000
 MAX_OPEN_CALLS: Final = 2000
-"""Of one more, the one that began first counts as over, and as interrupted."""
+"""Open calls that are tracked.  One more makes the oldest one count as over, and interrupted."""
 MAX_VALUE_BYTES: Final = 4 << 20
 MAX_ERROR: Final = 4096
 MAX_STREAMED: Final = 1 << 20
-"""Characters of streamed text that are kept of each open model call; the rest is counted."""
+"""Characters of streamed text kept for each open model call; the rest is only counted."""
 MAX_STREAMING: Final = 8
-"""Model calls whose text is kept at a time; of more, the oldest's is only counted."""
+"""Model calls whose text is kept at a time.  One more makes the oldest text only counted."""
 MAX_CUT: Final = 8
 SAMPLE: Final = 4096
-"""Characters of a text that are kept of one whose rest is only counted."""
+"""Characters that are kept of a text whose rest is only counted."""
 
 OMITTED: Final = "(omitted; it is in the log)"
-"""In place of a value that is too long for a report."""
+"""The replacement for a value that is too long for a report."""
 
 CallOutcome: TypeAlias = Literal["ok", "error", "cancelled"]
 
@@ -49,23 +49,23 @@ class _Granted:
     outcome: CallOutcome | None = None
     error: str = ""
     finished_ns: int = 0
-    #: What its values were counted as.
+    #: The size of its values, as added to the total.
     value_bytes: int = 0
-    #: Of a model call: what it streamed so far.
+    #: The text that a model call streamed so far.
     streamed: list[str] = field(default_factory=list)
     streamed_chars: int = 0
     kept_chars: int = 0
-    #: Of whose text only a sample is kept.
+    #: True if only a sample of its text is kept.
     sampled: bool = False
     args_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CutCall:
-    """A model call that was cut short, for whoever estimates what it used.
+    """A model call that was cut short, with the data for an estimate of its usage.
 
-    ``text``: the beginning of what it streamed; ``chars``: the length of all of it.
-    ``request_bytes``: how long the request was, also where it is not kept.
+    ``text``: the beginning of the text that it streamed; ``chars``: the length of the whole text.
+    ``request_bytes``: the length of the request, also if the request is not kept.
     """
 
     call: str
@@ -81,10 +81,10 @@ def _size_of(raw: msgspec.Raw | None) -> int:
 
 
 class CallHistory:
-    """All open calls, and the last `MAX_CALLS` of the others, in the order of their grants."""
+    """The open calls, and the last `MAX_CALLS` of the others, in the order of their grants."""
 
     def __init__(self) -> None:
-        #: Calls that are not in the report, because there were too many.
+        #: The number of calls left out of the report, because there were too many.
         self.left_out = 0
         self._granted = 0
         self._open: dict[str, _Granted] = {}
@@ -105,16 +105,16 @@ class CallHistory:
 
     @property
     def open_model_calls(self) -> tuple[tuple[str, str], ...]:
-        """Id and name of each model call that has not finished."""
+        """The id and name of each model call that has not finished."""
         return tuple((call.id, call.name) for call in self._open.values() if call.kind == "model")
 
     @property
     def only_model_call(self) -> str:
-        """The id of the model call that is open, if there is one and no other."""
+        """The id of the open model call if there is exactly one, or else an empty text."""
         return next(iter(self._models)) if len(self._models) == 1 else ""
 
     def begin(self, verdict: VerdictRecord, time_ns: int) -> None:
-        """The gate let a call begin."""
+        """Add a call that the gate granted."""
         self._granted += 1
         call = _Granted(
             self._granted, verdict.call, verdict.kind, verdict.name, time_ns, verdict.args, NIL
@@ -134,7 +134,7 @@ class CallHistory:
             self._end(oldest)
 
     def add_text(self, text: str, call: str) -> None:
-        """A model call streamed *text*: the one that is named, or else the only one there is."""
+        """Add streamed *text* to the model call *call*, or else to the only one that is open."""
         model = self._models.get(call or self.only_model_call)
         if model is None:
             return
@@ -147,7 +147,7 @@ class CallHistory:
             model.kept_chars += min(len(text), room)
 
     def _make_room(self) -> None:
-        """Forget most of the oldest model call's text when there are too many with some."""
+        """Forget most text of the oldest model call if too many calls have text."""
         with_text = [c for c in self._models.values() if c.streamed and not c.sampled]
         if len(with_text) >= MAX_STREAMING:
             oldest = with_text[0]
@@ -155,9 +155,9 @@ class CallHistory:
             oldest.kept_chars, oldest.sampled = MAX_STREAMED, True
 
     def cut_calls(self, *, over: bool) -> list[CutCall]:
-        """The model calls that were cut short and that nobody has estimated yet.
+        """Return the model calls that were cut short and have no estimate yet.
 
-        *over*: the run is, so that the open ones are among them.
+        *over*: the run is over, so the open model calls were cut short too.
         """
         open_calls = self._models.values() if over else ()
         estimated = self._estimated
@@ -167,7 +167,7 @@ class CallHistory:
         ]
 
     def on_estimate(self, call: str) -> None:
-        """Somebody has estimated *call*."""
+        """Note that *call* has an estimate."""
         self._cut.pop(call, None)
         if call in self._models:
             self._estimated.add(call)
@@ -175,9 +175,9 @@ class CallHistory:
     def finish(
         self, message: CallFinished, time_ns: int, *, cut: bool = False
     ) -> tuple[CallKind, str] | None:
-        """The agent says that a call is over: its kind and name, or None if none is open.
+        """Finish a call as the agent reports; return its kind and name, or None if it is not open.
 
-        *cut*: if it is one of a model, what it used has to be estimated.
+        *cut*: if it is a model call, it was cut short and its usage has to be estimated.
         """
         call = self._open.pop(message.call, None)
         if call is None:
@@ -189,7 +189,7 @@ class CallHistory:
         if self._with_values.pop(call.number, None) is not None:
             self._value_bytes -= call.value_bytes
         call.outcome, call.finished_ns = message.outcome, time_ns
-        # A copy: the original is a view that keeps all of its message in memory.
+        # A copy: the original is a view that keeps the whole message in memory.
         call.result, call.error = msgspec.Raw(bytes(message.result)), message.error[:MAX_ERROR]
         self._hold(call)
         self._end(call)
@@ -198,9 +198,9 @@ class CallHistory:
     def calls(
         self, opener: "Opener", *, interrupted: bool
     ) -> Generator[None, None, tuple[Call, ...]]:
-        """What the report shows, in steps.
+        """Make the calls as the report shows them, in steps.
 
-        *interrupted*: the run is over, so what is open stays unfinished for ever.
+        *interrupted*: the run is over, so the open calls will never finish.
         """
         every = sorted((*self._over, *self._open.values()), key=lambda call: call.number)
         shown = []
@@ -216,7 +216,7 @@ class CallHistory:
             self.left_out += 1
 
     def _hold(self, call: _Granted) -> None:
-        """Count the values of *call*; the oldest are forgotten when there are too many bytes."""
+        """Count the values of *call*; forget the oldest values if there are too many bytes."""
         call.value_bytes = _size_of(call.args) + _size_of(call.result)
         self._value_bytes += call.value_bytes
         self._with_values[call.number] = call
@@ -240,7 +240,7 @@ def _shown(call: _Granted, opener: "Opener", *, interrupted: bool) -> Generator[
     if call.outcome is None and not interrupted:
         return Call(call.id, call.kind, call.name, "open", args, started_at=started_at)
     if call.outcome is None:
-        # Whoever goes on with this chat needs an answer to each call in it.
+        # A program that continues this chat needs an answer to each call in it.
         error = f"interrupted: the run ended while {call.name} was at work; side effect unknown"
         return Call(
             call.id, call.kind, call.name, "interrupted", args, {"error": error}, error, started_at
@@ -259,7 +259,7 @@ def _shown(call: _Granted, opener: "Opener", *, interrupted: bool) -> Generator[
 
 
 class Opener:
-    """Opens values of a child for a report, within a budget of arrays and maps for all of them.
+    """The decoder of a child's values for a report, with one budget of arrays and maps for all.
 
     ``notes``: a sentence for each value that cannot be shown.
     """
@@ -272,7 +272,7 @@ class Opener:
         return f"<Opener, {self._left} arrays and maps left>"
 
     def open(self, raw: msgspec.Raw | None, what: str) -> Generator[None, None, Any]:
-        """The value of *raw*, in steps; None and a note if there is none in it."""
+        """Decode *raw* in steps; return None and add a note if it is not a valid value."""
         if raw is None or self._left < 0:
             return OMITTED
         if raw is NIL:
@@ -294,7 +294,7 @@ class Opener:
 
 
 def open_or_note(raw: msgspec.Raw | None, what: str, notes: list[str]) -> Any:
-    """The value of *raw*, from a child; if there is none in it, None and a sentence in *notes*."""
+    """Decode *raw*, from a child; return None and add to *notes* if it is not a valid value."""
     if raw is None:
         return OMITTED
     try:

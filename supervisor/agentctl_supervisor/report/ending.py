@@ -1,4 +1,4 @@
-"""From a warden's last word to the records that say how a run ended.  Pure."""
+"""Makes the records that say how a run ended, from its warden's last message.  Pure."""
 
 from signal import SIGKILL
 
@@ -36,12 +36,12 @@ def how_it_ended(
     gave_up: bool,
     out_of_memory: str = "",
 ) -> list[SupervisorRecord]:
-    """The records, in the order in which they are to be appended.
+    """Return the records about the end of a run, in the order in which to append them.
 
-    *last_word* None: the warden died without one, or (*gave_up*) the tree could not
-    be emptied.  *stopped*: there is a stop record already, which explains the rest.
-    *last_rung*: the last one that we took ourselves.  *out_of_memory*: what the kernel tells
-    of that, in which case it may have been the cause of a SIGKILL.
+    *last_word* is None if the warden died without a last message, or (*gave_up*) if the tree
+    could not be emptied.  *stopped*: a stop record exists already and explains the rest.
+    *last_rung*: the last rung that the supervisor itself took.  *out_of_memory*: what the kernel
+    reports about lack of memory; this may have been the cause of a SIGKILL.
     """
     match last_word:
         case Refused(fault=fault, detail=detail, hint=hint):
@@ -50,7 +50,7 @@ def how_it_ended(
             ended = exit_record(word, out_of_memory)
             by_warden: list[SupervisorRecord] = []
             if word.deadline and last_rung is not Rung.SIGKILL:
-                # Its own timer: nobody asked, and nobody was there to write it down.
+                # The warden's own timer fired: nobody had requested or recorded this SIGKILL.
                 by_warden = [
                     RungRecord(
                         step=Rung.SIGKILL,
@@ -72,13 +72,13 @@ def how_it_ended(
 
 
 def _may_be_killed(word: Exited) -> bool:
-    """Whether a SIGKILL may have ended it, or what it waited for: a shell tells of that by 137."""
+    """Return True if a SIGKILL may have ended it or its child: a shell then exits with 137."""
     unknown = word.code is None and word.signal is None
     return unknown or word.signal == SIGKILL or word.code == 128 + SIGKILL
 
 
 def exit_record(word: Exited, out_of_memory: str = "") -> Exit:
-    """The record of a warden's last word; *out_of_memory*: what is known of that."""
+    """Return the record of a warden's last message; *out_of_memory*: see `how_it_ended`."""
     return Exit(
         word.code,
         word.signal,
@@ -99,11 +99,12 @@ def processes_at_end(
     started: bool,
     last_rung: Rung | None = None,
 ) -> Processes:
-    """The counts of the report: ours, the warden's, and those of whoever acted in our place.
+    """Combine the counts of the supervisor, the warden, and a client that acted in its place.
 
-    Whoever ended by itself was there, and what it left behind was there and was killed.  Keepers
-    that end a run by themselves count nobody, so there were at least as many as we have seen.
-    *last_rung*: as in `how_it_ended`; before SIGKILL we have counted all.
+    An agent that ended by itself counts as seen.  The processes that it left behind count as seen
+    and as killed.  Keepers that end a run by themselves count no processes, so the supervisor's
+    count is then only a minimum.  *last_rung*: as in `how_it_ended`; before its SIGKILL, the
+    supervisor counted all processes.
     """
     seen, killed, at_least = counted.seen, counted.killed, counted.at_least
     if isinstance(last_word, Exited):
@@ -120,21 +121,21 @@ def processes_at_end(
 
 
 def _ended_by_keepers(last_word: Exited | Refused | None) -> bool:
-    """Whether it ended by its keepers' own doing, or nobody knows how."""
+    """Return True if the keepers ended the run by themselves, or if nobody knows how it ended."""
     if isinstance(last_word, Exited):
         return last_word.deadline or last_word.orphaned
     return last_word is None
 
 
 def end_detail(last_word: Exited | Refused | None) -> str:
-    """What else there is to say about the end, for people."""
+    """Return a further sentence about the end, for people; often empty."""
     if isinstance(last_word, Exited) and last_word.blocked_by is not None:
         return f"its end is held up by process {last_word.blocked_by}, which is outside"
     return ""
 
 
 def _time_limit(spec: RunSpec) -> Stop:
-    """The stop that we did not come to: we were frozen, or slower than the warden's timer."""
+    """Return the stop that the supervisor missed: it was frozen, or the warden was faster."""
     limit = "" if spec.time_s is None else f" of {spec.time_s:g} s"
     return Stop(
         result=Result.LIMIT,

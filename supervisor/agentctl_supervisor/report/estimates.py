@@ -1,8 +1,8 @@
-"""What a model call used that was cut short before the model said so.
+"""Estimates the tokens of a model call that was cut short before the model reported them.
 
-The prompt is counted from the request, the completion from the text that was streamed.
-That is an estimate and is called one, with the name of the estimator; but it is never
-the 0 that the call's owner would be billed for all the same.
+The prompt is counted from the request, the completion from the streamed text.  The record says
+that this is an estimate, and names the estimator.  An estimate is better than 0: the provider
+bills the call anyway.
 """
 
 import contextlib
@@ -19,21 +19,21 @@ MAX_COUNT: Final = (1 << 53) - 1
 _MAX_NAME: Final = 64
 _MAX_CONTAINERS: Final = 1 << 14
 _MAX_TEXTS: Final = 1 << 14
-"""Texts and numbers in a request that are counted one by one; of more, bytes are."""
+"""Most texts and numbers in a request that are counted one by one; beyond that, its bytes are."""
 
 
 class Estimator(Protocol):
-    """Counts tokens.  ``name`` goes into the record of each estimate."""
+    """A counter of tokens.  ``name`` goes into the record of each estimate."""
 
     name: str
 
     def count(self, text: str) -> int:
-        """How many tokens *text* is; called in the supervisor, so fast and without waiting."""
+        """Return the number of tokens in *text*; must be fast, as it runs in the supervisor."""
         ...
 
 
 class FourBytes:
-    """Four bytes of UTF-8 a token: the rule of thumb for English text, within some 30 %."""
+    """The rule of thumb of four bytes of UTF-8 per token: within about 30 % for English text."""
 
     name = "utf8-bytes/4"
 
@@ -46,7 +46,7 @@ DEFAULT: Final[Estimator] = FourBytes()
 
 
 def estimate(cut: CutCall, estimator: Estimator = DEFAULT) -> Estimate:
-    """The record of what *cut* used.  An *estimator* that fails is replaced by the default."""
+    """Return the estimate for *cut*.  If *estimator* fails, the default one is used."""
     with contextlib.suppress(Exception):
         return _estimate(cut, estimator)
     return _estimate(cut, DEFAULT)
@@ -56,7 +56,7 @@ def _estimate(cut: CutCall, estimator: Estimator) -> Estimate:
     completion = estimator.count(cut.text) if cut.text else 0
     if cut.text and cut.chars > len(cut.text):
         completion = round(completion * cut.chars / len(cut.text))
-    # A request that is kept no longer: the default's rule of thumb.
+    # The rule of thumb of `FourBytes`, for a request that is no longer kept.
     prompt = -(-cut.request_bytes // 4)
     texts = None if cut.request is None else _texts(cut.request)
     if texts is not None:
@@ -69,9 +69,9 @@ def _estimate(cut: CutCall, estimator: Estimator) -> Estimate:
 
 
 def _texts(request: msgspec.Raw) -> list[str] | None:
-    """What stands in a request, as the model reads it: without the JSON around it.
+    """Return the texts in a request, as the model reads them: without the JSON around them.
 
-    None: it cannot be read, or is of so many parts that it would take long.
+    None: the request cannot be decoded, or has too many parts to count them quickly.
     """
     try:
         pending: list[Any] = [open_value(request, "request", _MAX_CONTAINERS)]
@@ -84,7 +84,7 @@ def _texts(request: msgspec.Raw) -> list[str] | None:
         match pending.pop():
             case str(text):
                 texts.append(text)
-            case int() | float() as number:  # tokens, perhaps
+            case int() | float() as number:  # may be token numbers
                 texts.append(str(number))
             case dict() as table:
                 pending += table.values()

@@ -1,11 +1,11 @@
-"""The limits of a run, and where each came from, for its report."""
+"""Lists the limits of a run for its report, and the origin of each."""
 
 from agentctl_protocol.report import Limit
 from agentctl_protocol.spec import DEFAULT_OUTPUT_BYTES, RunSpec
 
 
 def limits_of(spec: RunSpec) -> tuple[Limit, ...]:
-    """The limits that *spec* sets."""
+    """Return the limits that *spec* sets."""
     limits = []
     if spec.time_s is not None:
         limits.append(Limit("time", spec.time_s, spec.origins.get("time", "spec")))

@@ -1,8 +1,8 @@
-"""From a run's log to its report: a fold over records, one by one.
+"""Computes the report of a run from its log: a fold over the records, one at a time.
 
-The same fold serves the live supervisor and whoever reads the log afterwards.  It reads
-no clock and no file, so it can be replayed at any time, and a record that it has seen
-already changes nothing.  Its memory does not grow with the log.
+The live supervisor and every later reader of the log use the same fold.  It reads no clock
+and no file, so it can be replayed at any time.  A record that was applied before changes
+nothing.  The memory of the fold does not grow with the log.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -68,15 +68,15 @@ MAX_PATH: Final = 4096
 MAX_RUNGS: Final = 32
 MAX_ERROR: Final = 1 << 16
 MAX_REPORT_CONTAINERS: Final = 1 << 17
-"""Arrays and maps in all arguments and results of a report; values beyond are in the log only."""
+"""Arrays and maps in all arguments and results of one report; other values are in the log only."""
 MAX_WAITING_ARGS: Final = 1 << 14
-"""Bytes of a waiting call's arguments that are shown; longer ones are in the log only."""
+"""Most bytes of a waiting call's arguments that are shown; longer ones are in the log only."""
 
 
 class Fold:
-    """What the records of one run mean so far.
+    """The state of one run, computed from its records so far.
 
-    Its public attributes are the records that matter to whoever acts on the run.
+    The public attributes are the records that a caller needs in order to act on the run.
     """
 
     def __init__(self, run_id: str, spec: RunSpec, created_at: datetime | None = None) -> None:
@@ -154,48 +154,48 @@ class Fold:
 
     @property
     def started(self) -> bool:
-        """Whether the agent's first instruction may have run."""
+        """True if the agent's first instruction may have run."""
         return self._started is not None
 
     @property
     def ended(self) -> bool:
-        """Whether the log says that the tree is gone, or what is left of it."""
+        """True if the log says that the tree is gone, or which processes survived."""
         return self.end is not None
 
     @property
     def complete(self) -> bool:
-        """Whether the agent had done its work before anybody stopped it (P5)."""
+        """True if the agent finished its work before anybody stopped it (P5)."""
         return self.decided is not None and (
             self.decided is self._result or self.decided is self._error or self.decided is self.exit
         )
 
     @property
     def open_calls(self) -> tuple[str, ...]:
-        """Ids of the granted calls that have not finished."""
+        """The ids of the granted calls that have not finished."""
         return self._calls.open
 
     def cut_calls(self, *, over: bool) -> list[CutCall]:
-        """Model calls that were cut short and not estimated yet; *over*: the open ones too."""
+        """Return the model calls cut short that have no estimate; *over*: also the open ones."""
         return self._calls.cut_calls(over=over)
 
     @property
     def tokens(self) -> int:
-        """Tokens used so far, as far as the agent has said."""
+        """The tokens used so far, as far as the agent reported them or they were estimated."""
         return self._usage.tokens
 
     @property
     def open_at_kill(self) -> tuple[str, ...]:
-        """Files of the workspace that were open for writing just before SIGKILL."""
+        """The workspace files that were open for writing just before SIGKILL."""
         return self._workspace.open_at_kill
 
     @property
     def processes_seen(self) -> int:
-        """The most processes that were alive just before a rung."""
+        """The highest number of processes that were alive just before a rung."""
         return self._seen
 
     @property
     def state(self) -> State:
-        """Where the run is in its life."""
+        """The state of the run in its life cycle."""
         if self.end is not None or self.refused is not None or self.lost is not None:
             return State.FINISHED
         if self.stop is not None:
@@ -205,7 +205,7 @@ class Fold:
         return State.RUNNING if self._started is not None else State.STARTING
 
     def apply(self, record: Record) -> None:
-        """Take *record* into account; one that was seen before, or is of no known type, is not."""
+        """Apply *record*; ignore it if it was applied before or has an unknown type."""
         if record.seq <= self._last_seq:
             return
         self._last_seq = record.seq
@@ -219,7 +219,7 @@ class Fold:
     def report(
         self, *, log_bytes: int = 0, torn_bytes: int = 0, damaged: Sequence[str] = ()
     ) -> Report:
-        """What is known so far; the keywords are what the log's writer or reader knows of it."""
+        """Return the report so far; the arguments are facts of the log's writer or reader."""
         return whole(self.reporting(log_bytes=log_bytes, torn_bytes=torn_bytes, damaged=damaged))
 
     def reporting(
@@ -231,11 +231,11 @@ class Fold:
         brief: bool = False,
         most: int = MAX_REPORT_CONTAINERS,
     ) -> Generator[None, None, Report]:
-        """`report` in short steps: what a child says can be made to take long to read.
+        """Make the `report` in short steps: a child can send values that take long to decode.
 
-        Records may be applied meanwhile; it tells of the moment at which it was begun.
-        *brief*: see `Report.brief`.  *most*: see `MAX_REPORT_CONTAINERS`; where it is less, it
-        is a bound for value and checkpoint, too.
+        Records may be applied between the steps; the report still shows the state at the first
+        step.  *brief*: see `Report.brief`.  *most*: see `MAX_REPORT_CONTAINERS`; a lower limit
+        also applies to the value and the checkpoint.
         """
         over = self.state is State.FINISHED
         begun = self._without_values(log_bytes, torn_bytes, over=over, brief=brief)
@@ -266,7 +266,7 @@ class Fold:
     def _without_values(
         self, log_bytes: int, torn_bytes: int, *, over: bool, brief: bool
     ) -> Report:
-        """*brief*: without what takes long to put together, either."""
+        """Return the report without the agent's values; *brief*: and without slow parts."""
         decided = self._outcome() if over else None
         end = self.end or End(processes=Processes(seen=self._seen, at_least=not self.is_all_seen))
         exit_ = self.exit
@@ -318,7 +318,7 @@ class Fold:
         )
 
     def _began_at(self) -> datetime:
-        # The log first, so that whoever folds it says the same.
+        # The time in the log comes first, so that every reader of the log reports the same.
         if self._first_ns is None and self._created_at is not None:
             return self._created_at
         return wall_time(self._first_ns or 0)
@@ -344,7 +344,7 @@ class Fold:
     def _duration_s(self, decided: Outcome | None) -> float | None:
         if self._started_ns is None or self._over_ns is None:
             return None
-        # Of a lost run whose keepers were killed, too, only the last known moment is known.
+        # If the keepers of a lost run were killed too, only the last record's time is known.
         if decided is not None and decided.result is Result.LOST and self.exit is None:
             return None
         return max(0, self._over_ns - self._started_ns) / 1e9
@@ -393,10 +393,10 @@ class Fold:
             del self._artifacts[next(iter(self._artifacts))]
 
     def _on_ask(self, body: Ask, _: int) -> None:
-        self._asked = body  # what becomes of it is in the next record
+        self._asked = body  # the next record says whether it waits or has a verdict
 
     def _on_waiting(self, body: Waiting, _: int) -> None:
-        if self.stop is None:  # which has answered it, though this was written down later
+        if self.stop is None:  # a stop refuses the call, even if this record comes after it
             self._waiting[body.call] = body
             asked, self._asked = self._asked, None
             self._waiting_args[body.call] = None
@@ -407,7 +407,7 @@ class Fold:
 
     def _on_verdict(self, body: VerdictRecord, time_ns: int) -> None:
         asked, self._asked = self._asked, None
-        # Who asks again by the id of a call that waits is refused at once; the call waits on.
+        # A second ask with the id of a waiting call is refused at once; the call still waits.
         again = asked is not None and asked.call == body.call
         if not again and self._waiting.pop(body.call, None) is not None:
             del self._waiting_args[body.call]
@@ -422,14 +422,14 @@ class Fold:
         self._usage.estimate(body)
 
     def _on_call_finished(self, body: CallFinished, time_ns: int) -> None:
-        # A stream that failed, or that the agent left by itself when it was to end, was cut, too.
+        # Without known usage, a call that failed or ended after the stop was cut short, too.
         cut = body.outcome == "cancelled" or (
             (body.outcome == "error" or self.stop is not None) and not self._usage.knows(body.call)
         )
         call = self._calls.finish(body, time_ns, cut=cut)
         if call is not None and call[0] == "model" and (cut or not self._usage.knows(body.call)):
-            # Of one that went well and of which nothing is said, nothing is known: it may be in
-            # a sum that is told later.
+            # The usage of a successful call without a report is unknown: the agent may include
+            # it in a later total.
             self._usage.cut(body.call, call[1])
 
     def _on_result(self, body: ResultMessage, _: int) -> None:
@@ -485,7 +485,7 @@ class Fold:
     def _on_end(self, body: End, time_ns: int) -> None:
         if self.end is None:
             self.end = body
-            # The log may be finished long after the tree was: by a supervisor that was frozen.
+            # A supervisor that was frozen may finish the log long after the tree ended.
             at_ns = (self.exit.at_ns if self.exit is not None else 0) or body.at_ns
             self._over_ns = min(at_ns, time_ns) if at_ns else time_ns
 
@@ -496,5 +496,5 @@ class Fold:
 
 def _error_text(error: ErrorMessage) -> str:
     text = error.traceback or (f"{error.kind}: {error.text}" if error.text else error.kind)
-    # The end of a traceback says what happened.
+    # The end of a traceback holds the error itself.
     return text[-MAX_ERROR:]

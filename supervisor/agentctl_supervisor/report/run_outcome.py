@@ -1,7 +1,7 @@
-"""What became of a run, decided from the facts in its log, and said in one sentence.
+"""Decides the outcome of a run from the facts in its log, and describes it in one sentence.
 
-The order of the log decides, once: the first record that settles the outcome does, and
-nothing after it can change it.  Pure functions; no clock, no files.
+The first record in the log that settles the outcome decides it.  No later record can change
+it.  Pure functions; no clock, no files.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ Decisive: TypeAlias = ResultMessage | ErrorMessage | Exit | Stop | Lost | Refuse
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the log says that matters for the outcome.
+    """The facts in the log that matter for the outcome.
 
-    ``decided`` is the first record that settles it (see `settles`); ``stop_after_s`` is how
-    long the agent had been at work when the stop was recorded; ``ended``: the tree is gone;
+    ``decided`` is the first record that settles it (see `settles`).  ``stop_after_s`` is how long
+    the agent had run when the stop was recorded.  ``ended``: the tree is gone.
     ``never_began``: the agent's first line was never reached.
     """
 
@@ -47,7 +47,7 @@ class Facts:
 
 
 class Outcome(NamedTuple):
-    """The words of `Report` for it."""
+    """The outcome, in the terms of `Report`."""
 
     result: Result
     reason: Reason | None
@@ -56,10 +56,10 @@ class Outcome(NamedTuple):
 
 
 def settles(body: object, *, is_callable: bool) -> bool:
-    """Whether *body*, if nothing settled the outcome before it, does.
+    """Return True if *body* settles the outcome, provided that no earlier record did.
 
-    A function is complete with its result or error; how its process ends settles only what
-    became of one that gave neither.  A program is complete with its exit.
+    A function is complete with its result or error.  The exit of its process settles the outcome
+    only if it gave neither.  A program is complete with its exit.
     """
     match body:
         case Stop() | Lost() | RefusedRecord():
@@ -72,7 +72,7 @@ def settles(body: object, *, is_callable: bool) -> bool:
 
 
 def outcome(facts: Facts) -> Outcome | None:
-    """What became of the run, or None while that is open."""
+    """Return the outcome of the run, or None if it is still open."""
     match facts.decided:
         case Stop() as stop:
             return Outcome(stop.result, stop.reason, _stopped(stop, facts), stop.actor)
@@ -98,8 +98,8 @@ def _lost(detail: str) -> Outcome:
 
 def _raised(error: ErrorMessage) -> Outcome:
     said = _line(f"{error.kind}: {error.text}" if error.text else error.kind)
-    # Without a traceback the target itself is missing; with one, it is something that the
-    # agent's module wanted.
+    # Without a traceback, the target itself is missing.  With one, something that the agent's
+    # module needed is missing.
     if error.loading and not error.traceback and error.kind in _NOT_FOUND:
         return Outcome(Result.REFUSED, Reason.NOT_FOUND, said)
     return Outcome(Result.FAILED, Reason.EXCEPTION, said)
@@ -119,7 +119,7 @@ def _exited(exit_: Exit, facts: Facts) -> Outcome:
 
 
 def _stopped(stop: Stop, facts: Facts) -> str:
-    """For example: stopped by uid 0 (root) after 3.2 s: it ignored SIGTERM and was killed."""
+    """Describe a stop, like: stopped by uid 0 (root) after 3.2 s: it ended on SIGTERM."""
     if stop.result is Result.STOPPED:
         said = f"{'killed' if stop.kill else 'stopped'} by {_who(stop.actor)}"
         if facts.stop_after_s is not None:

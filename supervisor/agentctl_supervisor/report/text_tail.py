@@ -1,4 +1,4 @@
-"""The end of what an agent streamed."""
+"""Keeps the end of the text that an agent streamed."""
 
 from typing import Final
 
@@ -17,15 +17,15 @@ class TextTail:
         return "".join(self._pieces)[-MAX_TEXT:]
 
     def add(self, piece: str) -> None:
-        """Go on with *piece*."""
+        """Append *piece*."""
         self._pieces.append(piece)
         self._length += len(piece)
         if self._length > 2 * MAX_TEXT or len(self._pieces) > MAX_PIECES:
-            # Seldom enough that joining costs each piece next to nothing.
+            # Joining is so rare that it costs almost nothing per piece.
             self._pieces = [str(self)]
             self._length = len(self._pieces[0])
 
     def clear(self) -> None:
-        """Begin another text."""
+        """Discard the text and begin a new one."""
         self._pieces.clear()
         self._length = 0

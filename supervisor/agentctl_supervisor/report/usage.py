@@ -1,7 +1,7 @@
-"""The tokens that a run used: reported, and of calls that were cut short, estimated.
+"""Adds up the tokens that a run used: reported, or estimated for calls that were cut short.
 
-Bounded: an agent may name a million models, and say numbers whose sum has no place on the
-wire.  Such a sum stays at `MAX_TOKENS`, and its quality is ``unknown``.
+Bounded: an agent may name a million models, and report numbers whose sum does not fit into a
+message.  Such a sum stays at `MAX_TOKENS`, and its quality is ``unknown``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ MAX_MODEL_NAME: Final = 256
 MAX_CALLS_WITH_USAGE: Final = 4096
 MAX_CALL_ID: Final = 128
 MAX_TOKENS: Final = (1 << 63) - 1
-"""The greatest count that the protocol can say."""
+"""The greatest count that the protocol can represent."""
 
 _OTHER_MODELS: Final = "(other)"
 _CERTAINTY: Final[Mapping[UsageQuality, int]] = {
@@ -30,12 +30,12 @@ _CERTAINTY: Final[Mapping[UsageQuality, int]] = {
 
 
 class UsageTotals:
-    """Tokens by model: the last word on each call, and the sum of what belongs to none."""
+    """The tokens by model: the last report on each call, and the sum of reports without a call."""
 
     def __init__(self) -> None:
         self._settled: dict[str, UsageTotal] = {}
         self._by_call: dict[str, Usage] = {}
-        #: Calls of which the agent has said nothing: what it says without a call is of them.
+        #: Calls with a guess instead of a report: a report without a call belongs to the last one.
         self._guessed: dict[str, None] = {}
         self._tokens = 0
 
@@ -44,21 +44,22 @@ class UsageTotals:
 
     @property
     def tokens(self) -> int:
-        """Prompt and completion of all models, as far as anybody said."""
+        """The prompt and completion tokens of all models, as far as reported or estimated."""
         return min(self._tokens, MAX_TOKENS)
 
     def knows(self, call: str) -> bool:
-        """Whether the agent has said what *call* used, or somebody has counted it."""
+        """Return True if the usage of *call* was reported or estimated."""
         return call in self._by_call
 
     def add(self, usage: Usage, only_call: str = "") -> None:
-        """The agent says what it used.
+        """Add a report of the agent.
 
-        *only_call*: the one model call that it has open.  What it says without naming a call is
-        of that one, or of the last whose counts are a guess: it must not be counted beside it.
+        *only_call*: the id of the open model call, if there is exactly one.  A report that names
+        no call belongs to that call, or else to the last call whose counts are a guess.  It
+        replaces the guess: both together would count the tokens twice.
         """
         if len(usage.call) > MAX_CALL_ID or len(usage.model) > MAX_MODEL_NAME:
-            # No call has such an id: it is kept as far as one may be long.
+            # No call has an id that is so long, so it is cut to the longest valid length.
             usage = msgspec.structs.replace(
                 usage, call=usage.call[:MAX_CALL_ID], model=usage.model[:MAX_MODEL_NAME]
             )
@@ -82,7 +83,7 @@ class UsageTotals:
             _add(self._settled, self._by_call.pop(oldest))
 
     def _named(self, usage: Usage, call: str) -> Usage:
-        """*usage*, which names no call, as a running total of *call*; as it is if it cannot be."""
+        """Return *usage*, which names no call, as a running total of *call* if it can be one."""
         known = self._by_call.get(call)
         if known is None or call in self._guessed:
             return msgspec.structs.replace(usage, call=call)
@@ -98,11 +99,11 @@ class UsageTotals:
         )
 
     def cut(self, call: str, name: str) -> None:
-        """The model call *call* was cut short: what is known of it is not all, if anything is."""
+        """Note that the model call *call* was cut short: its counts are incomplete or unknown."""
         self.add(_cut(self._by_call.get(call), call, name))
 
     def estimate(self, body: Estimate) -> None:
-        """Somebody counted what a call that was cut short used; what the agent said goes first."""
+        """Add an estimate for a call that was cut short; the agent's own counts take precedence."""
         known = self._by_call.get(body.call)
         prompt = (known.prompt_tokens if known else 0) or body.prompt_tokens
         completion = (known.completion_tokens if known else 0) or body.completion_tokens
@@ -122,7 +123,10 @@ class UsageTotals:
         )
 
     def totals(self, open_model_calls: Iterable[tuple[str, str]] = ()) -> dict[str, UsageTotal]:
-        """By model, with the quality of the least certain part; open calls count as cut short."""
+        """Return the totals by model, each with the quality of its least certain part.
+
+        The calls in *open_model_calls* count as cut short.
+        """
         totals = dict(self._settled)
         by_call = dict(self._by_call)
         for call, name in open_model_calls:
@@ -147,7 +151,7 @@ def _add(totals: dict[str, UsageTotal], usage: Usage) -> None:
 
 
 def _sum(one: Usage | UsageTotal, other: Usage) -> tuple[int, int, UsageQuality]:
-    """Prompt and completion tokens, and their quality: unknown where there are too many to say."""
+    """Add prompt and completion tokens; the quality is ``unknown`` if a sum is too large."""
     prompt = one.prompt_tokens + other.prompt_tokens
     completion = one.completion_tokens + other.completion_tokens
     if max(prompt, completion) > MAX_TOKENS:

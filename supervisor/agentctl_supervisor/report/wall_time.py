@@ -1,4 +1,4 @@
-"""Wall-clock nanoseconds of records as times for reports."""
+"""Converts the wall-clock nanoseconds of records to times for reports."""
 
 from datetime import UTC, datetime
 from typing import overload

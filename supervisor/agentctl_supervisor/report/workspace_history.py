@@ -1,4 +1,7 @@
-"""What the log says that a run did to its workspace.  Pure; a part of `reconcile.Fold`."""
+"""Collects what the log says about a run's changes to its workspace.
+
+Pure; a part of `reconcile.Fold`.
+"""
 
 from typing import Final
 
@@ -13,7 +16,7 @@ _FEW: Final = 20
 
 
 class WorkspaceHistory:
-    """Told of the records that matter; `workspace` is what they come to."""
+    """A collector of the records about the workspace; `workspace` returns the result."""
 
     def __init__(self) -> None:
         self._path = ""
@@ -24,30 +27,36 @@ class WorkspaceHistory:
         self._found: Workspace | None = None
 
     def on_created(self, body: Created) -> None:
-        """The run exists."""
+        """Take the record that the run was created."""
         self._path, self._private = body.workspace, body.private_workspace
 
     def on_rung(self, body: RungRecord) -> None:
-        """A step of the ladder was taken."""
+        """Take the record of a rung."""
         if body.step is Rung.SIGKILL:
             self._open_at_kill.update(dict.fromkeys(body.open_files))
             self._unread = self._unread or body.open_unread
 
     def on_exit(self, body: Exit) -> None:
-        """The agent ended, and what it left behind was killed before anybody could look."""
+        """Take the record of the agent's exit.
+
+        The processes that it left behind were killed before their open files could be read.
+        """
         self._left = body.left
 
     def on_workspace(self, body: WorkspaceRecord) -> None:
-        """Somebody looked."""
+        """Take the record of an inspection of the workspace; the first one counts."""
         self._found = self._found or body.workspace
 
     @property
     def open_at_kill(self) -> tuple[str, ...]:
-        """What was open for writing just before SIGKILL."""
+        """The files that were open for writing just before SIGKILL."""
         return tuple(self._open_at_kill)
 
     def workspace(self, *, over: bool, started: bool) -> Workspace:
-        """For the report.  *over*: the run is; *started*: the agent may have done something."""
+        """Return the workspace for the report.
+
+        *over*: the run is over.  *started*: the agent may have changed something.
+        """
         if not self._path:
             return Workspace()
         found = self._found
@@ -67,7 +76,7 @@ class WorkspaceHistory:
 
 
 def without_names(found: Workspace) -> Workspace:
-    """*found* in few bytes: for a disk with hardly any room."""
+    """Return *found* in few bytes, for a disk that is almost full."""
     return msgspec.structs.replace(
         found,
         changed=(),

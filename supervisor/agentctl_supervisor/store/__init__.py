@@ -1,1 +1,1 @@
-"""What is kept of runs on disk: directories, logs, and the reports that are made of them."""
+"""Stores runs on disk: their directories, their logs, and the reports made from the logs."""

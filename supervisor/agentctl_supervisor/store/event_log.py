@@ -1,13 +1,13 @@
-"""The writing end of a run's event log: segments that only grow.
+"""Writes a run's event log: segments that only grow.
 
-* An append is one write(2) to a descriptor opened with O_APPEND.  It has reached the
-  page cache when it returns, so SIGKILL of the writer loses nothing of it.
-* `LogWriter.sync` brings what was appended onto the disk.  It may run in another
-  thread and never makes an append wait.
-* A write that fails, or stops half-way, is cut off again: a log ends with a whole
-  record unless its writer, or the machine, died in the middle of one.
+* An append is one write(2) to a descriptor opened with O_APPEND.  Its data is in the page cache
+  when it returns, so SIGKILL of the writer loses nothing of it.
+* `LogWriter.sync` writes the appended data to the disk.  It may run in another thread and never
+  makes an append wait.
+* A write that fails, or stops half-way, is cut off again: a log ends with a whole record unless
+  its writer, or the machine, died in the middle of one.
 
-The format is in `agentctl_protocol.records`; reading is `log_reader`.
+The format is defined in `agentctl_protocol.records`; `log_reader` reads it.
 """
 
 import os
@@ -27,28 +27,28 @@ from agentctl_supervisor.store.log_reader import LogEnd, LogReader, segment_name
 SEGMENT_BYTES: Final = 16 << 20
 RESERVE_BYTES: Final = 16 << 10
 RESERVE_NAME: Final = "reserve"
-"""A file that only takes up room, so that a run can end properly on a full disk."""
+"""A file that only reserves room, so that a run can end properly on a full disk."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Appended(NamedTuple):
-    """Where a record went: its (first) sequence number, and its wall time in nanoseconds."""
+    """The (first) sequence number of an appended record, and its wall time in nanoseconds."""
 
     seq: int
     time_ns: int
 
 
 class LogWriter:
-    """Appends to the log in the directory *path*; one for a run, held by one thread.
+    """The writer of the log in the directory *path*: one per run, used by one thread.
 
-    A log that is there already is continued: a torn tail is cut off first, and counted in
-    ``cut_bytes``.  *end* is where a `LogReader` that has read all of it came to; without it
-    the log is read here.
+    An existing log is continued: a torn tail is cut off first, and counted in ``cut_bytes``.
+    *end* is the end that a `LogReader` found after reading the whole log; without it, the log is
+    read here.
 
     Raises:
         LogFullError: there is no room to begin.
-        DamagedRunError: the log to be continued is of another version.
+        DamagedRunError: the log to be continued has another version.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class LogWriter:
         self.cut_bytes = 0
         self._segment_bytes = segment_bytes
         self._header = segment_header(run_id)
-        # Held while the set of open segments changes, never during a sync or a write.
+        # Held while the set of open segments changes, but never during a sync or a write.
         self._segments_lock = threading.Lock()
-        # One sync at a time; descriptors are closed by its holder only.
+        # Allows one sync at a time; only its holder closes descriptors.
         self._sync_lock = threading.Lock()
         self._retired: list[int] = []
         self._synced_seq = 0
@@ -103,7 +103,7 @@ class LogWriter:
 
     @property
     def unsynced(self) -> bool:
-        """Whether something was appended that is not known to be on the disk."""
+        """True if some appended data is not known to be on the disk."""
         return self._synced_seq < self.next_seq - 1
 
     def append(
@@ -112,7 +112,7 @@ class LogWriter:
         """Write one record; a batch of *count* events takes that many sequence numbers.
 
         Raises:
-            LogFullError: it was not written, and the log is as it was.
+            LogFullError: the record was not written, and the log is unchanged.
         """
         raw = body if isinstance(body, bytes) else _encode(body)
         if len(raw) > MAX_BODY:
@@ -126,10 +126,10 @@ class LogWriter:
     def append_batch(
         self, records: Iterable[tuple[msgspec.Struct | bytes, By, int]]
     ) -> list[Appended]:
-        """Write several records, each ``(body, by, count)``, by one system call: all or none.
+        """Write several records, each ``(body, by, count)``, in one system call: all or none.
 
         Raises:
-            LogFullError: none was written, and the log is as it was.
+            LogFullError: no record was written, and the log is unchanged.
         """
         seq, time_ns = self.next_seq, time.time_ns()
         appended: list[Appended] = []
@@ -147,14 +147,14 @@ class LogWriter:
         return appended
 
     def sync(self) -> int:
-        """Return once all that was appended before the call is on the disk: its last number.
+        """Write all records appended before the call to the disk; return the last one's number.
 
-        Blocks; made for a worker thread.  The first sync also makes the run's directory, the
-        files beside the log and their names durable, so that a log which survives a power
-        loss is not without the spec that explains it.
+        This blocks; call it on a worker thread.  The first sync also makes the run's directory,
+        the files beside the log and their names durable, so that a log that survives a power
+        loss also has the spec that explains it.
 
         Raises:
-            LogFullError: the disk did not take it.
+            LogFullError: the disk did not store the data.
         """
         try:
             with self._sync_lock:
@@ -163,14 +163,14 @@ class LogWriter:
             self._reap_if_closed()
 
     def use_reserve(self) -> None:
-        """Give back the room that was kept, so that the records of the run's end fit."""
+        """Free the reserved room, so that the records of the run's end fit."""
         try:
             os.unlink(self.path / RESERVE_NAME)
         except OSError:
-            pass  # given back before, or a disk on which nothing can be freed
+            pass  # freed before, or the disk allows no removal
 
     def close(self) -> None:
-        """Close the log; what was appended stays.  Neither syncs nor waits for a sync."""
+        """Close the log; the appended data stays.  This neither syncs nor waits for a sync."""
         with self._segments_lock:
             if self._fd >= 0:
                 self._retired.append(self._fd)
@@ -186,7 +186,7 @@ class LogWriter:
             if self._size and self._size + len(data) > self._segment_bytes:
                 self._open_segment(self._segment + 1)
             if not self._size:
-                # Together with the first record: a header alone says nothing.
+                # The header is written together with the first record: alone it has no use.
                 data = self._header + data
             written = os.write(self._fd, data)
         except OSError as error:
@@ -197,7 +197,7 @@ class LogWriter:
         if written == len(data):
             self._size += written
             return
-        # write(2) is only short where the room ends: disk, quota or RLIMIT_FSIZE.
+        # write(2) is short only if there is no more room: disk, quota or RLIMIT_FSIZE.
         try:
             os.ftruncate(self._fd, self._size)
         except OSError as error:
@@ -240,14 +240,14 @@ class LogWriter:
             self.path / RESERVE_NAME, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
         try:
-            # glibc writes the blocks one by one where the file system cannot preallocate.
+            # glibc writes the blocks one by one if the file system cannot preallocate.
             os.posix_fallocate(fd, 0, RESERVE_BYTES)
         finally:
             os.close(fd)
 
     def _sync_open_segments(self) -> int:
         with self._segments_lock:
-            # The number before the descriptors: what is below it is in one of these.
+            # Read the number before the descriptors: all records up to it are in one of these.
             last = self.next_seq - 1
             current, retired = self._fd, tuple(self._retired)
             names_synced = self._names_synced
@@ -262,8 +262,8 @@ class LogWriter:
             if not names_synced:
                 self._sync_names()
         except OSError as error:
-            # The kernel marks the lost pages clean (fsync(2), since 4.13 told once): a
-            # second try would succeed without having written anything.
+            # The kernel marks the lost pages clean and reports the error only once (fsync(2),
+            # since 4.13): a second try would succeed without having written anything.
             self._sync_failed = f"{self.run_id}: its log is not on the disk: {error.strerror}"
             raise LogFullError(self._sync_failed) from None
         with self._segments_lock:
@@ -274,7 +274,7 @@ class LogWriter:
         return last
 
     def _reap_if_closed(self) -> None:
-        """Close a closed log's descriptors; a sync that still uses them does it when it is done."""
+        """Close the descriptors of a closed log; a running sync does this itself at its end."""
         if self._fd >= 0 or not self._sync_lock.acquire(blocking=False):
             return
         try:
@@ -297,7 +297,7 @@ def _sync_path(path: str | Path) -> None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return  # the reserve was given back meanwhile
+        return  # the reserve was freed meanwhile
     try:
         os.fsync(fd)
     finally:

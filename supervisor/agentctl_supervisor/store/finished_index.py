@@ -1,10 +1,10 @@
-"""What a list shows of finished runs, in one file, so that nobody reads ten thousand reports.
+"""Keeps a summary of all finished runs in one file, so that a list need not read every report.
 
-It is a cache and nothing else: made from the reports, appended to by whoever writes one,
-mended by whoever misses something in it, and never needed.  A line holds one entry or many,
-behind a checksum; one that is torn, damaged or of runs that are not there counts as missing.
-An entry holds for the very directory that it was made for (its inode), so that a run which
-was removed, or brought back from a backup, is looked at anew.
+The file is only a cache and never needed.  It is made from the reports.  A process that writes a
+report appends to it, and a reader that misses an entry repairs it.  A line holds one or more
+entries after a checksum.  A line that is torn or damaged counts as missing, and so does an entry
+of a run that does not exist.  An entry is valid only for the directory that it was made for (its
+inode), so that the report is read again for a run that was removed or restored from a backup.
 """
 
 import os
@@ -27,9 +27,9 @@ _FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a list shows of a finished run: fields of its `Report`.  Written down by position.
+    """The fields of a finished run's `Report` that a list shows.  Stored by position.
 
-    Moments are seconds since 1970: ten thousand of them are sorted, and told as ages.
+    Times are seconds since 1970: a list sorts ten thousand of them and shows them as ages.
     """
 
     inode: int
@@ -45,12 +45,12 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def state(self) -> State:
-        """Finished, as all that are in the index."""
+        """The state of every run in the index: finished."""
         return State.FINISHED
 
     @property
     def finished(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
 
@@ -59,7 +59,7 @@ _decode: Final = msgspec.json.Decoder(list[Summary]).decode
 
 
 def summary_of(report: Report, inode: int) -> Summary:
-    """The entry for a run of this *report* in the directory *inode*."""
+    """Return the entry for the run with this *report* in the directory *inode*."""
     return Summary(
         inode=inode,
         id=report.id,
@@ -75,19 +75,19 @@ def summary_of(report: Report, inode: int) -> Summary:
 
 
 def created_s(row: Report | Summary) -> float:
-    """When the run was made, in seconds since 1970."""
+    """Return the time when the run was created, in seconds since 1970."""
     return row.created_s if isinstance(row, Summary) else row.created_at.timestamp()
 
 
 def ended_s(row: Report | Summary) -> float:
-    """When the run ended or, where that is not known, was made; in seconds since 1970."""
+    """Return the time when the run ended or, if unknown, was created, in seconds since 1970."""
     if isinstance(row, Summary):
         return row.created_s if row.ended_s is None else row.ended_s
     return (row.ended_at or row.created_at).timestamp()
 
 
 class FinishedIndex:
-    """The index of the runs in *home*.  No method raises: what cannot be used is missing."""
+    """The index of the runs in *home*.  No method raises: an unusable entry counts as missing."""
 
     def __init__(self, home: Path) -> None:
         self._path: Final = home / INDEX_NAME
@@ -97,7 +97,7 @@ class FinishedIndex:
         return f"<FinishedIndex {self._path}>"
 
     def read(self) -> dict[str, Summary]:
-        """All good entries by run id, the latest one of each; ``lines`` is how many were read."""
+        """Return the latest valid entry of each run by its id; ``lines``: number of lines read."""
         try:
             fd = os.open(self._path, os.O_RDONLY | _FLAGS)
             with open(fd, "rb") as file:
@@ -116,21 +116,24 @@ class FinishedIndex:
         return entries
 
     def add(self, entries: Iterable[Summary]) -> None:
-        """Append *entries*; too long ones are left out."""
+        """Append *entries*; entries that are too long are left out."""
         data = _line(entries)
         if not data:
             return
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _FLAGS, 0o600)
             try:
-                os.write(fd, data)  # in one piece, or it is torn and counts as missing
+                os.write(fd, data)  # after a short write, the line is torn and counts as missing
             finally:
                 os.close(fd)
         except OSError:
             pass
 
     def rewrite(self, entries: Iterable[Summary]) -> None:
-        """Replace all by *entries*.  What others append meanwhile is mended by the next reader."""
+        """Replace the whole index by *entries*.
+
+        The next reader repairs the loss of entries that others append at the same time.
+        """
         temporary = self._path.with_name(f".{INDEX_NAME}.{os.urandom(8).hex()}")
         try:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600)
@@ -150,11 +153,11 @@ def _line(entries: Iterable[Summary]) -> bytes:
         try:
             one = _encode(entry)
         except UnicodeEncodeError:
-            continue  # a command of bytes that are no text
+            continue  # the command has bytes that are not text
         if len(one) <= MAX_ENTRY:
             packed.append(one)
     if not packed:
         return b""
     body = b"[%b]" % b",".join(packed)
-    # The newline in front ends a line that somebody could not write whole.
+    # The newline in front ends an earlier line that was written only in part.
     return b"\n%08x%b\n" % (zlib.crc32(body), body)

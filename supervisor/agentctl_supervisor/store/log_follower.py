@@ -1,4 +1,4 @@
-"""Reads a log that is still being written, a piece at a time and never twice."""
+"""Reads a log that is still being written: each call returns only the new records."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +8,10 @@ from agentctl_supervisor.store.log_reader import BEGINNING, LogEnd, LogReader
 
 
 class LogFollower:
-    """Goes on, at each `read`, where the last one came to.  Keeps a position, not a file.
+    """A reader that continues, at each `read`, at the position where the last one ended.
 
-    It begins at *start*.  ``damaged`` has what the last `read` could not read, in words.
+    It keeps a position and no open file.  It begins at *start*.  ``damaged`` describes the
+    places that the last `read` could not read.
     """
 
     def __init__(self, path: Path, run_id: str, *, start: LogEnd = BEGINNING) -> None:
@@ -22,7 +23,7 @@ class LogFollower:
         return f"<LogFollower {self._run_id} at {self._came_to}>"
 
     def read(self) -> Iterator[Record]:
-        """The records that were appended since the last call; to be read to the end."""
+        """Yield the records appended since the last call; the caller must read to the end."""
         reader = LogReader(self._path, self._run_id, start=self._came_to)
         yield from reader
         self.damaged = reader.damaged

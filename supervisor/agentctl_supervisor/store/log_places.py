@@ -1,7 +1,7 @@
-"""Finds places in a log without reading all of it: segments are looked at from the last one back.
+"""Finds positions in a log without reading all of it: it tries the segments from last to first.
 
-The first record of a segment carries its number in its header, so a reader can begin there.
-One that cannot be read is no place to begin: then the segment before it is taken.
+The header of a segment's first record holds the record's sequence number, so a reader can
+begin there.  If that record cannot be read, the segment before it is used.
 """
 
 import os
@@ -20,16 +20,16 @@ from agentctl_supervisor.store.log_reader import (
 
 
 class Tail(NamedTuple):
-    """Where to begin, and how many lines of output come there before the wanted ones."""
+    """A position to begin at, and how many output lines come there before the wanted ones."""
 
     start: LogEnd
     lines_before: int
 
 
 def tail(path: Path, run_id: str, lines: int) -> Tail:
-    """Where the last *lines* lines of the run's output begin; memory does not grow with the log.
+    """Find a position before the last *lines* lines of the run's output.
 
-    A last line without a newline counts as one.
+    A last line without a newline counts as a line.  Memory does not grow with the log.
     """
     places = _beginnings(path, run_id)
     found = 0
@@ -41,7 +41,7 @@ def tail(path: Path, run_id: str, lines: int) -> Tail:
             is_open, known = ends_open, True
             found += is_open
         found += newlines
-        # One newline more than wanted: it ends the line before them.
+        # One more newline than wanted is needed: it ends the line before the wanted ones.
         if found > lines or start == BEGINNING:
             return Tail(start, max(found - lines, 0))
         behind = start
@@ -49,12 +49,12 @@ def tail(path: Path, run_id: str, lines: int) -> Tail:
 
 
 def place_of(path: Path, run_id: str, seq: int) -> LogEnd:
-    """A place from which on the record *seq* and all later ones are read."""
+    """Return a position from which a reader gets the record *seq* and all later ones."""
     return next((start for start in _beginnings(path, run_id) if start.next_seq <= seq), BEGINNING)
 
 
 def _beginnings(path: Path, run_id: str) -> Iterator[LogEnd]:
-    """Places to begin at, the last one first; the log's own beginning is always one."""
+    """Yield positions to begin at, the last one first, and finally the beginning of the log."""
     numbers = segment_numbers(path)
     for number in reversed(numbers[1:]):
         start = _beginning_of(path, run_id, number)
@@ -86,16 +86,16 @@ def _beginning_of(path: Path, run_id: str, number: int) -> LogEnd | None:
         return None
     finally:
         os.close(fd)
-    # Sizes before it are not known; nobody who begins here asks for them.
+    # The sizes of the earlier segments are unknown; a reader that begins here needs none.
     return LogEnd(number, 0, seq, 0)
 
 
 def _count(
     path: Path, run_id: str, start: LogEnd, behind: LogEnd | None
 ) -> tuple[int, bool | None]:
-    """Newlines in the output between two places, and whether it ends within a line.
+    """Count the newlines in the output between two positions, and say if it ends inside a line.
 
-    The second is None where there is no output.
+    The second value is None if there is no output.
     """
     newlines = 0
     ends_open: bool | None = None

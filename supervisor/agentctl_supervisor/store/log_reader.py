@@ -1,15 +1,16 @@
-"""The reading end of a run's event log: all that can be read, and the truth about the rest.
+"""Reads a run's event log: returns every readable record and describes the rest.
 
-Two kinds of damage are told apart, because only one of them is anybody's fault:
+It distinguishes two kinds of damage, because only the second one is a fault:
 
-* **A torn tail**: the last thing in the last segment is not a whole record.  A writer
-  that was killed in the middle of an append leaves this behind, and a power loss may.
-  It is counted in ``torn_bytes`` and is no reason for alarm.
-* **Damage**: anything else.  It is put into words in ``damaged`` and reading goes on
-  behind it, with the next record whose checksum and number are right.
+* **A torn tail**: the last segment does not end with a whole record.  A writer that was
+  killed in the middle of an append leaves this behind; a power loss may do so too.  It is
+  counted in ``torn_bytes`` and is not a fault.
+* **Damage**: anything else.  It is described in ``damaged``.  Reading continues after it, at
+  the next record with a correct checksum and sequence number.
 
-A log is streamed: one window of a segment is in memory, never more.  A file is never
-mapped: a live writer may cut one, and touching the map would kill us with SIGBUS.
+The log is streamed: at most one window of a segment is in memory.  The files are never
+memory-mapped: a live writer may truncate one, and an access to the mapping would then end this
+process with SIGBUS.
 """
 
 import os
@@ -45,15 +46,15 @@ _MAX_RUN_ID: Final = 256
 _MAX_NOTES: Final = 100
 _HEADER_SIZE: Final = RECORD_HEADER.size
 _BY: Final = (By.SUPERVISOR, By.CHILD)
-#: How far a number may be ahead where something unknown came before.
+#: How far a sequence number may be ahead after a gap of unknown length.
 _ANY_GAP: Final = 1 << 32
 
 
 class LogEnd(NamedTuple):
-    """Where the next record of a log belongs.
+    """The position in a log at which the next record belongs.
 
-    ``offset`` is in the segment number ``segment``, which may not be there yet;
-    ``earlier_bytes`` are in the segments before it.
+    ``offset`` is in the segment number ``segment``, which may not exist yet.
+    ``earlier_bytes`` is the size of the segments before it.
     """
 
     segment: int
@@ -66,23 +67,24 @@ BEGINNING: Final = LogEnd(segment=1, offset=0, next_seq=1, earlier_bytes=0)
 
 
 class LogReader:
-    """Iterates over the records of the log in the directory *path*, once.
+    """An iterator over the records of the log in the directory *path*, for one pass.
 
-    *start*: where another reader of this log came to (its ``end``); default its beginning.
+    *start*: the position that another reader of this log reached (its ``end``); the default is
+    the beginning of the log.
 
-    Safe against files that were made to hurt: memory is bounded by a window and a record,
-    time by the length of the files.  A live log can be read: what is appended meanwhile
-    may or may not be seen, and a record that is being written just now looks torn.
+    Malicious files are safe to read: memory is bounded by a window and a record, time by
+    the length of the files.  A live log can be read: records that are appended during the
+    iteration may or may not be returned, and a half-written record looks torn.
 
     Attributes, complete when the iteration has ended:
-        torn_bytes: how much of the last segment's end is not a whole record.
-        unknown: records of types that this version does not know; they were skipped.
+        torn_bytes: bytes at the end of the last segment that are not a whole record.
+        unknown: number of records of types that this version does not know.
         bytes: the length of the log without a torn tail.
-        end: where an append belongs, or None if there is no log at all.
+        end: the position for the next append, or None if there is no log at all.
 
     Raises (while iterating):
         UnknownLogVersionError: the log was written by a newer agentctl.
-        DamagedRunError: the files cannot be read at all; the text has the system's words.
+        DamagedRunError: the files cannot be read at all; the text has the system's message.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class LogReader:
         self.bytes = start.earlier_bytes
         self.end: LogEnd | None = None
         self._due = start.next_seq
-        # After a record of unknown type, or a missing segment, the next number may be any higher.
+        # After a record of unknown type or a missing segment, any higher number may follow.
         self._gap_allowed = False
         self._notes: list[str] = []
         self._notes_left_out = 0
@@ -109,7 +111,7 @@ class LogReader:
 
     @property
     def damaged(self) -> list[str]:
-        """What could not be read, in words; a long list is cut, and says so."""
+        """Descriptions of what could not be read; a long list is cut, and its last item says so."""
         if self._notes_left_out:
             return [*self._notes, f"and {self._notes_left_out:,} more places"]
         return list(self._notes)
@@ -141,32 +143,32 @@ class LogReader:
             finally:
                 segment.close()
 
-    # The rest is for the segments that are read one after the other.
+    # The methods below are for `_Segment`.
 
     def note(self, text: str) -> None:
-        """Put a damage into words."""
+        """Add *text*, the description of a damaged place."""
         if len(self._notes) < _MAX_NOTES:
             self._notes.append(text)
         else:
             self._notes_left_out += 1
 
     def numbers_after(self, skipped_bytes: int) -> Numbers:
-        """The numbers that a record may have behind so many bytes that could not be read."""
+        """Return the sequence numbers that a record may have after *skipped_bytes*."""
         return Numbers(self._due, self._due + (_ANY_GAP if self._gap_allowed else skipped_bytes))
 
     def allow_gap(self) -> None:
-        """Something was skipped, and said: the next record's number may be a higher one."""
+        """Accept a higher number for the next record: something was skipped and noted."""
         self._gap_allowed = True
 
     def settle(self, segment: int, offset: int, earlier_bytes: int) -> None:
-        """The log ends here, as far as was read."""
+        """Set the end of the log, as far as it was read."""
         self.bytes = earlier_bytes + offset
         self.end = LogEnd(segment, offset, self._due, earlier_bytes)
 
     def take(
         self, header: tuple[int, int, int, int, int], body: bytes, segment: int, offset: int
     ) -> Record | None:
-        """The record, or None if it is none that should be read."""
+        """Decode a record; return None if it is to be skipped, with a note."""
         _, _, seq, time_ns, by = header
         if seq != self._due:
             where = f"segment {segment}: at offset {offset:,}"
@@ -179,7 +181,7 @@ class LogReader:
             known_by = _BY[by]
             decoded = decode_body(known_by, body)
         except (IndexError, *UNREADABLE) as error:
-            # A right checksum over what is no record: not a disk's doing.
+            # The checksum is correct, so the disk did not damage it; it was written like this.
             why = " ".join(str(error).split())[:100]
             self.note(f"segment {segment}: at offset {offset:,} record {seq} is unreadable: {why}")
             self._due, self._gap_allowed = seq + 1, True
@@ -194,10 +196,10 @@ class LogReader:
 
 
 class _Bad(NamedTuple):
-    """What is wrong at a place.
+    """The fault at a damaged place.
 
-    ``claimed_end`` is where the record there ends by its own word.  ``is_torn``: a writer's
-    death explains it, if nothing follows.
+    ``claimed_end`` is the end of the damaged record according to its own header.  ``is_torn``:
+    the death of a writer explains the fault, if nothing follows it.
     """
 
     why: str
@@ -213,7 +215,7 @@ class _Segment:
         self._number = number
         self._is_last = is_last
         self._bytes_before = log.bytes
-        # O_NONBLOCK: a FIFO of this name must not hold us up.
+        # O_NONBLOCK: opening must not block if the file is a FIFO.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         self._fd = os.open(log.path / segment_name(number), flags)
 
@@ -228,10 +230,10 @@ class _Segment:
             start = yield from self._records_from(start)
 
     def rest(self) -> Iterator[Record]:
-        """What a live writer had not written yet when this was read for the log's last segment.
+        """Yield the records that a live writer added after this was read as the last segment.
 
-        It goes on to the next segment only after a whole record: whatever looked like the end,
-        or like a torn one, was read too early.
+        A writer begins the next segment only after a whole record.  So if a next segment exists
+        now, the end or the torn record that was found here was only read too early.
         """
         self._is_last = False
         end, self._log.torn_bytes = self._log.end, 0
@@ -242,7 +244,7 @@ class _Segment:
             start = yield from self._records_from(start)
 
     def _records_from(self, start: int) -> Generator[Record, None, int | None]:
-        """Good records that follow each other; returns where to go on behind a bad place."""
+        """Yield the good records from *start*; return the offset to go on at after a bad place."""
         take, unpack, crc32 = self._log.take, RECORD_HEADER.unpack_from, zlib.crc32
         offset = base = start
         window = b""
@@ -270,29 +272,29 @@ class _Segment:
                 continue
             size = self._size()
             if base + len(window) < size and end > len(window) and length <= MAX_BODY:
-                # A live writer was in the middle of it when we looked.
+                # A live writer had written only a part of the record when it was read.
                 window, base = b"", offset
                 continue
-            # What is appended from here on is none of this judgement's business.
+            # Only *size* bytes are judged: data that is appended from here on is left out.
             return self._behind(offset, self._judge(offset, size), size)
 
     def _first_record(self) -> int | None:
-        """Where the first record is, or None if nothing in this file should be read.
+        """Return the offset of the first record, or None if the file is not to be read.
 
         Raises:
-            UnknownLogVersionError: the file is of another version.
+            UnknownLogVersionError: the file has another format version.
         """
         own = segment_header(self._log.run_id)
         head = os.pread(self._fd, SEGMENT_HEADER.size + _MAX_RUN_ID, 0)
         size = self._size()
         while len(head) < min(len(own), size):
-            # A live writer has just begun it.
+            # A live writer has just created the file.
             head = os.pread(self._fd, SEGMENT_HEADER.size + _MAX_RUN_ID, 0)
             size = self._size()
         if head.startswith(own):
             return len(own)
         if own.startswith(head) or not any(head):
-            # Begun and not written, or no longer written after a power loss.
+            # The header was never written, or was lost in a power loss.
             return self._behind(0, _Bad("no segment header"), size)
         if not head.startswith(MAGIC) or len(head) < SEGMENT_HEADER.size:
             return self._behind(0, _Bad("bad magic", is_torn=False), size)
@@ -308,9 +310,9 @@ class _Segment:
         return None
 
     def _judge(self, offset: int, size: int) -> _Bad:
-        """What is wrong with the record at *offset*, which is not whole and right.
+        """Return the fault of the record at *offset*, which is incomplete or damaged.
 
-        *size* is that of the file when this was seen.
+        *size* is the size that the file had when the fault was found.
         """
         header = os.pread(self._fd, _HEADER_SIZE, offset)
         if len(header) < _HEADER_SIZE or offset + _HEADER_SIZE > size:
@@ -326,11 +328,12 @@ class _Segment:
         return _Bad(why)
 
     def _behind(self, offset: int, bad: _Bad, size: int) -> int | None:
-        """Where reading goes on after the bad place at *offset*; None if nowhere in this file.
+        """Return where reading goes on after the bad place at *offset*; None: not in this file.
 
-        Where a plausible header says how long its record is, that is believed first: the body
-        is the agent's, and what looks like records in it is none of ours.  That is why records
-        inside one that was cut short count only if they lead exactly to the end of the file.
+        The length in a plausible header is trusted first: the agent wrote the body, so data in
+        it that looks like records must not count as records.  For the same reason, records
+        inside a record that was cut short count only if they lead exactly to the end of the
+        file.
         """
         budget = Budget()
         numbers = self._log.numbers_after(size - offset)
@@ -361,7 +364,7 @@ class _Segment:
     def _skip_rest(self, offset: int, why: str, size: int) -> None:
         self._log.note(_skipped(self._number, size - offset, offset, why))
         self._log.allow_gap()
-        # Nothing is appended behind what cannot be read: it would not be found again.
+        # Nothing is appended after an unreadable part: a reader would not find it.
         self._log.settle(self._number + 1, 0, self._bytes_before + size)
 
     def _settle(self, offset: int) -> None:
@@ -372,12 +375,12 @@ class _Segment:
 
 
 def segment_name(number: int) -> str:
-    """The file name of a log's segment; the first has number 1."""
+    """Return the file name of the segment *number*; the first segment has number 1."""
     return f"{number:08}.log"
 
 
 def segment_numbers(path: Path) -> list[int]:
-    """The numbers of the log's segments, in order."""
+    """Return the numbers of the log's segments, in order."""
     names = (name.removesuffix(".log") for name in os.listdir(path) if name.endswith(".log"))
     return sorted(int(name) for name in names if len(name) == 8 and name.isdecimal())
 

@@ -1,11 +1,12 @@
-"""Finds the next record behind a damaged place in a log segment.
+"""Finds the next record after a damaged place in a log segment.
 
-A record is believed where its length, its number, who wrote it and its checksum are
-all plausible.  The bodies of records hold what the agent wrote, which may look like
-records; so `log_reader` asks here only when a damaged record's own length is no guide.
+Bytes are accepted as a record if the length, the sequence number, the writer and the checksum
+are all valid.  The body of a record holds what the agent wrote, and that may look like
+records.  So `log_reader` searches only if the length field of the damaged record does not lead
+to the next one.
 
-The search is bounded: a file made of headers that each claim a megabyte would
-otherwise cost the square of its length.
+The search is bounded: a file of headers that each claim a megabyte would otherwise take
+time proportional to the square of its length.
 """
 
 import os
@@ -24,24 +25,24 @@ _SEARCH_BYTES: Final = 64 << 20
 
 
 class Budget:
-    """How many bytes a search may still look at; ``spent`` when it had to give up."""
+    """The number of bytes that a search may still read; ``spent`` if it had to give up."""
 
     def __init__(self, left: int = _SEARCH_BYTES) -> None:
         self.left = left
 
     @property
     def spent(self) -> bool:
-        """Whether the search was given up."""
+        """True if the search was given up."""
         return self.left < 0
 
     def take(self, count: int) -> bool:
-        """Use *count* bytes, if there are so many."""
+        """Subtract *count* bytes from the budget; return False if it had fewer left."""
         self.left -= count
         return self.left >= 0
 
 
 class Numbers(NamedTuple):
-    """The sequence numbers that a record may have: from the one that is due, to *highest*."""
+    """The sequence numbers that a record may have: from the expected one to *highest*."""
 
     due: int
     highest: int
@@ -50,10 +51,10 @@ class Numbers(NamedTuple):
 def records_behind(
     fd: int, start: int, size: int, numbers: Numbers, budget: Budget
 ) -> Iterator[int]:
-    """Offsets at or after *start* where a whole, right record begins, in order.
+    """Yield the offsets at or after *start* where a whole, valid record begins, in order.
 
-    *numbers* are those that fit: a batch takes as many as it has events, each of them
-    at least a byte, so n skipped bytes held at most n.
+    *numbers* are the accepted sequence numbers.  A batch uses one number for each event, and an
+    event takes at least a byte, so n skipped bytes held at most n numbers.
     """
     header = _header_pattern(numbers)
     offset = start
@@ -73,7 +74,7 @@ def records_behind(
 
 
 def record_at(fd: int, offset: int, size: int, numbers: Numbers, budget: Budget) -> int | None:
-    """The offset behind the record at *offset*, or None if none with a fitting number is there."""
+    """Return the offset after the record at *offset*; None if no record in *numbers* is there."""
     header = os.pread(fd, _HEADER_SIZE, offset)
     if len(header) < _HEADER_SIZE:
         return None
@@ -93,7 +94,7 @@ def record_at(fd: int, offset: int, size: int, numbers: Numbers, budget: Budget)
 
 
 def reaches_end(fd: int, offset: int, size: int, numbers: Numbers, budget: Budget) -> bool:
-    """Whether whole records follow each other from *offset* exactly to *size*."""
+    """Return True if whole records follow each other from *offset* exactly to *size*."""
     while offset < size:
         end = record_at(fd, offset, size, numbers, budget)
         if end is None:
@@ -103,10 +104,10 @@ def reaches_end(fd: int, offset: int, size: int, numbers: Numbers, budget: Budge
 
 
 def _header_pattern(numbers: Numbers) -> re.Pattern[bytes]:
-    # Only what a regular expression can say; `record_at` judges.  It is here because a loop
-    # in Python over each byte of a segment takes half a minute.
+    # The pattern only finds candidates; `record_at` checks them.  A Python loop over each byte
+    # of a segment would take half a minute.
     high = {number >> 32 for number in numbers}
     number = b"|".join(re.escape(part.to_bytes(4, "big")) for part in sorted(high))
     length = rb"\x00[\x00-" + re.escape(bytes([MAX_BODY >> 16])) + rb"].."
-    # A file system gives zeros for what it had not written yet when the power went.
+    # After a power loss, the file system returns zeros for data that it had not written.
     return re.compile(length + rb"....(?!\x00{8})(?:" + number + rb").{12}[\x00\x01]", re.DOTALL)

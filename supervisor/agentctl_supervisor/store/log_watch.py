@@ -1,4 +1,4 @@
-"""Waits for a run's log to grow, without looking at it again and again."""
+"""Waits for a run's log to grow, without polling."""
 
 import contextlib
 import ctypes
@@ -19,10 +19,10 @@ _IN_MOVED_TO: Final = 0x80
 class LogWatch:
     """An inotify watch of directories: readable as soon as a log in one of them has grown.
 
-    With *new_files* only as soon as there is a new file.  A context manager.
+    With *new_files*, it becomes readable only when there is a new file.  A context manager.
 
     Raises:
-        OSError: there is none to be had; their number is limited for each user.
+        OSError: inotify has no instance left; their number is limited for each user.
     """
 
     def __init__(self, *paths: str | os.PathLike[str], new_files: bool = False) -> None:
@@ -44,11 +44,11 @@ class LogWatch:
         self.close()
 
     def fileno(self) -> int:
-        """The descriptor to be polled."""
+        """Return the descriptor to poll."""
         return self._fd
 
     def clear(self) -> None:
-        """Forget the changes so far."""
+        """Discard the changes reported so far."""
         try:
             os.read(self._fd, 1 << 16)
         except BlockingIOError:
@@ -60,9 +60,10 @@ class LogWatch:
 
 
 def wait_for(path: str, look: Callable[[], _T | None], timeout_s: float) -> _T | None:
-    """What *look* finds in the directory *path*, now or after a change within *timeout_s* seconds.
+    """Wait until *look* finds something in the directory *path*, at most *timeout_s* seconds.
 
-    Without inotify (its instances are limited for each user) it looks once more, at the end.
+    *look* is called now and after each change; the result is what it found, or None.  Without
+    inotify (its instances are limited for each user), *look* is called once more at the end.
     """
     deadline = time.monotonic() + timeout_s
     changed = select.poll()
@@ -71,7 +72,7 @@ def wait_for(path: str, look: Callable[[], _T | None], timeout_s: float) -> _T |
         with contextlib.suppress(OSError):
             watch = stack.enter_context(LogWatch(path))
             changed.register(watch, select.POLLIN)
-        # Looking comes after the watch: a change in between is not missed.
+        # The first look comes after the watch, so that no change between the two is missed.
         found = look()
         while found is None and (left_s := deadline - time.monotonic()) > 0:
             if changed.poll(left_s * 1000) and watch is not None:

@@ -1,8 +1,8 @@
 """Removes finished runs, and nothing else.
 
-A run is removed while its lock is held, so it cannot be one that lives.  It vanishes from all
-lists at once, by a rename, before its files go one by one; what a prune that was cut short
-left of that is removed by the next one.  No link is followed anywhere.
+The lock of a run is held while the run is removed, so it cannot be a live run.  A rename first
+removes the run from all lists at once, then its files are removed one by one.  If a prune is
+interrupted, the next one removes the rest.  No symbolic link is ever followed.
 """
 
 import contextlib
@@ -24,15 +24,17 @@ _REMOVE_S: Final = 60.0
 
 
 class Candidate(NamedTuple):
-    """A finished run, and how many bytes of disk it takes."""
+    """A finished run, and the bytes of disk that it takes."""
 
     run: Report | Summary
     bytes: int
 
 
 class Wanted(NamedTuple):
-    """Which runs are to go: those that ended before ``before_s``, all but the newest ``keep``,
-    the oldest until the rest takes at most ``max_bytes``.  None: not for this reason.
+    """The reasons to remove a run; None: no run is removed for this reason.
+
+    ``before_s``: the run ended before this time.  ``keep``: it is not one of this many newest
+    runs.  ``max_bytes``: the oldest runs go until the rest takes at most this many bytes.
     """
 
     before_s: float | None = None
@@ -41,7 +43,7 @@ class Wanted(NamedTuple):
 
 
 def chosen(finished: Sequence[Candidate], wanted: Wanted) -> list[Candidate]:
-    """Those of *finished*, which are oldest first, that are to go.  Pure."""
+    """Return the runs of *finished* (oldest first) that are to be removed.  Pure."""
     going = []
     left_bytes = sum(candidate.bytes for candidate in finished)
     for at, candidate in enumerate(finished):
@@ -56,7 +58,7 @@ def chosen(finished: Sequence[Candidate], wanted: Wanted) -> list[Candidate]:
 
 
 def size_of(home: Home, run_id: str) -> int:
-    """Bytes of disk that the files of a run take; 0 if it is gone."""
+    """Return the bytes of disk that the files of a run take; 0 if it is gone."""
     from agentctl_supervisor.filesystem.open_beneath import READ
     from agentctl_supervisor.workspace.changes import Walk
 
@@ -80,7 +82,7 @@ def remove(home: Home, run_id: str) -> bool:
     """Remove a finished run; False if it is gone already.
 
     Raises:
-        StateDirectoryError: it cannot be removed, or it is not finished.
+        StateDirectoryError: the run cannot be removed, or it is not finished.
     """
     directory = home.made(run_id)
     if directory is None:
@@ -92,7 +94,7 @@ def remove(home: Home, run_id: str) -> bool:
             raise StateDirectoryError(f"{run_id} has no report", f"agentctl show {run_id}")
         going = home.runs_path / f"{_GOING}{run_id}"
         os.rename(directory.path, going)
-        # Somebody else's `clean_up` may be at it, too.
+        # A `clean_up` of another process may remove the same files.
         if not _remove_tree(going):
             raise StateDirectoryError(
                 f"{run_id}: its files cannot all be removed", f"rm -r {shell_word(str(going))}"
@@ -105,8 +107,9 @@ def remove(home: Home, run_id: str) -> bool:
 
 
 def clean_up(home: Home) -> None:
-    """Remove what cut-short prunes and dead supervisors left, and names and index entries of
-    runs that are gone.
+    """Remove the remains of interrupted prunes and dead supervisors.
+
+    The names and the index entries of runs that are gone are removed too.
     """
     for name in home.inodes():
         if name.startswith(_GOING):
@@ -119,13 +122,13 @@ def clean_up(home: Home) -> None:
 
 
 def candidates(home: Home, finished: Iterable[Report | Summary]) -> list[Candidate]:
-    """*finished* with their sizes, those that ended first in front."""
+    """Return *finished* with their sizes, in the order in which the runs ended."""
     found = [Candidate(run, size_of(home, run.id)) for run in finished]
     return sorted(found, key=lambda one: (ended_s(one.run), one.run.id))
 
 
 def _remove_tree(path: Path) -> bool:
-    """Remove what is at *path*, a private workspace in it too; whether it is gone."""
+    """Remove *path* with any private workspace in it; return True if it is gone."""
     from agentctl_supervisor.workspace.removal import remove_tree
 
     return remove_tree(path, _REMOVE_S)

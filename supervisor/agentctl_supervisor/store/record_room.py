@@ -1,4 +1,4 @@
-"""Makes a record of ours fit into the log: what a run did, or is called, can be long.  Pure."""
+"""Shortens a supervisor's record to fit into the log: names and lists in it can be long.  Pure."""
 
 from typing import Final
 
@@ -19,17 +19,17 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def fitted(body: SupervisorRecord) -> tuple[SupervisorRecord, bytes]:
-    """*body* and its bytes, without its longest part where it would be too long for a record."""
+    """Return *body* and its bytes; if it is too long, its longest part is cut."""
     raw = _encode(body)
     if len(raw) <= MAX_BODY:
         return body, raw
     match body:
         case VerdictRecord():
-            # They stand in the ask before it.
+            # The ask before it has the arguments.
             body = msgspec.structs.replace(body, args=NIL)
         case ConditionsMet(conditions=conditions):
             body = ConditionsMet(conditions[:_FEW])
         case End(survivors=survivors):
-            # Their number is in ``processes``.
+            # The number of survivors is in ``processes``.
             body = msgspec.structs.replace(body, survivors=survivors[:_FEW])
     return body, _encode(body)

@@ -1,12 +1,12 @@
-"""The directories in which runs are kept, and how a run is found by what people call it.
+"""Manages the directories of runs, and finds a run by its id, its name or a prefix.
 
 ::
 
     $AGENTCTL_HOME/runs/<id>/   spec, 00000001.log ..., intent, report
     $AGENTCTL_HOME/names/<name> symbolic link to the id of the newest run of that name
 
-A run exists once its ``spec`` is there.  The maker has the run's lock by then, so nobody
-can take a run that is just being made for one whose supervisor died.
+A run exists as soon as its ``spec`` exists.  Its creator holds the run's lock by then, so nobody
+can mistake a run that is being created for a run whose supervisor died.
 """
 
 import contextlib
@@ -55,13 +55,13 @@ _LIST_RUNS: Final = "`agentctl ps -a` lists the runs"
 
 
 class RunDirectory:
-    """What is kept of one run."""
+    """The directory of one run, with its files and its lock."""
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
         self.id: Final = path.name
         self._lock = RunLock(path)
-        #: Of a run that we have just made: its name, and the id of the run that had it before.
+        #: Set if we have just created the run: its name, and the id of the name's previous run.
         self.name_was: tuple[str, str] | None = None
 
     def __repr__(self) -> str:
@@ -69,15 +69,15 @@ class RunDirectory:
 
     @property
     def created_at(self) -> datetime:
-        """When the run was made; for a run whose spec is gone, when its directory last changed."""
+        """The time when the run was created; without a spec, its directory's last change."""
         return datetime.fromtimestamp(_created_ns(self.path) / 1e9, UTC)
 
     @contextlib.contextmanager
     def while_there(self) -> Iterator[None]:
-        """A block that reads the run: it may be removed meanwhile.
+        """Wrap a block that reads the run: another process may remove the run meanwhile.
 
         Raises:
-            NoSuchRunError: it was, whatever the block made of that.
+            NoSuchRunError: the run was removed; this replaces the block's own error.
         """
         try:
             yield
@@ -88,14 +88,14 @@ class RunDirectory:
 
     @property
     def inode(self) -> int:
-        """What tells the directory from an earlier one of the same name."""
+        """The inode, which distinguishes the directory from an earlier one of the same name."""
         return os.stat(self.path, follow_symlinks=False).st_ino
 
     def read_spec(self) -> RunSpec:
-        """The spec as it was stored: with the names of the environment, without its values.
+        """Return the spec as stored: with the environment's names, but without their values.
 
         Raises:
-            DamagedRunError: it is missing or not readable.
+            DamagedRunError: the spec is missing or not readable.
             NoSuchRunError: the run was removed meanwhile.
         """
         with self.while_there():
@@ -115,25 +115,25 @@ class RunDirectory:
             ) from None
 
     def read_report(self) -> Report | None:
-        """The report of a run that is over, or None if none has been written.
+        """Return the report of a finished run, or None if no report was written.
 
         Raises:
-            DamagedRunError: it is not readable.
+            DamagedRunError: the report is not readable.
         """
         path = self.path / "report"
         try:
             return read_json(path, Report, REPORT_BYTES)
         except DamagedRunError as error:
-            # A report is made from the log and nothing else.
+            # The report can be removed, because it is made from the log alone.
             raise DamagedRunError(
                 str(error), f"rm {shell_word(str(path))}; it is made anew from the log"
             ) from None
 
     def write_report(self, report: Report) -> bool:
-        """Write the report, once; False if there is one.  Blocks until it is on the disk.
+        """Write the report and wait until it is on the disk; False if there is one already.
 
         Raises:
-            StateDirectoryError: it cannot be written.
+            StateDirectoryError: the report cannot be written.
         """
         if not self._write("report", report):
             return False
@@ -143,77 +143,77 @@ class RunDirectory:
 
     @property
     def intent_path(self) -> str:
-        """Where somebody else leaves a stop for the holder."""
+        """The file in which another process leaves a stop for the lock holder."""
         return os.path.join(self.path, "intent")
 
     def read_intent(self) -> Stop | None:
-        """The stop that somebody decided on while the holder did not answer, or None.
+        """Return the stop that was decided while the holder did not answer, or None.
 
         Raises:
-            DamagedRunError: it is not readable.
+            DamagedRunError: the file is not readable.
         """
         return read_json(self.path / "intent", Stop, INTENT_BYTES)
 
     @property
     def exit_path(self) -> str:
-        """Where the run's warden leaves its last word if the supervisor is gone."""
+        """The file in which the run's warden leaves its last message if the supervisor is gone."""
         return os.path.join(self.path, "exit")
 
     def read_exit(self) -> Exited | None:
-        """How the run ended, as its warden saw it after the supervisor's death, or None.
+        """Return how the run ended, as its warden saw it after the supervisor's death, or None.
 
         Raises:
-            DamagedRunError: it is not readable.
+            DamagedRunError: the file is not readable.
         """
         return read_json(self.path / "exit", Exited, INTENT_BYTES)
 
     def read_observed(self) -> Observed | None:
-        """What was seen by whoever carried out the intent, or None.
+        """Return what the process that carried out the intent observed, or None.
 
         Raises:
-            DamagedRunError: it is not readable.
+            DamagedRunError: the file is not readable.
         """
         return read_json(self.path / "observed", Observed, INTENT_BYTES)
 
     def write_observed(self, observed: Observed) -> bool:
-        """Leave what was seen of a stop for the holder; False if there is something already.
+        """Leave what was observed of a stop for the holder; False if there is a file already.
 
         Raises:
-            StateDirectoryError: it cannot be written.
+            StateDirectoryError: the file cannot be written.
         """
         return self._write("observed", observed)
 
     def write_intent(self, stop: Stop) -> bool:
-        """Leave *stop* for the holder; False if there is an intent.  Blocks until it is on disk.
+        """Leave *stop* for the holder, on the disk; False if there is an intent already.
 
         Raises:
-            StateDirectoryError: it cannot be written.
+            StateDirectoryError: the intent cannot be written.
         """
         return self._write("intent", stop)
 
     @property
     def locked_by_us(self) -> bool:
-        """Whether this object holds the run's lock."""
+        """True if this object holds the run's lock."""
         return self._lock.held
 
     def lock(self) -> bool:
-        """Take the run's lock if nobody holds it; whether we hold it now."""
+        """Take the run's lock if nobody holds it; return True if this object holds it now."""
         return self._lock.take()
 
     def wait_and_lock(self, timeout_s: float) -> bool:
-        """Take the run's lock as soon as its holder lets go; whether we hold it now."""
+        """Take the run's lock when its holder releases it; return True if it is held now."""
         return self._lock.wait_and_take(timeout_s)
 
     def wait_until_free(self) -> None:
-        """Return once nobody holds the run's lock.  Blocks, for as long as that takes."""
+        """Wait until nobody holds the run's lock, without a time limit.  This blocks the thread."""
         self._lock.wait_until_free()
 
     def unlock(self) -> None:
-        """Give the run's lock back."""
+        """Release the run's lock."""
         self._lock.release()
 
     def is_held(self) -> bool:
-        """Whether somebody alive, perhaps we, holds the run's lock."""
+        """Return True if a live process, including this one, holds the run's lock."""
         return self._lock.is_held()
 
     def _write(self, name: str, value: Report | Stop | Observed) -> bool:
@@ -222,7 +222,7 @@ class RunDirectory:
             return write_new_json(path, value)
         except OSError as error:
             first = error
-        # A stop, and the word about it, must be possible on a full disk.
+        # A stop must be possible on a full disk, and so must the files about it.
         with contextlib.suppress(OSError):
             os.unlink(self.path / RESERVE_NAME)
             return write_new_json(path, value)
@@ -243,11 +243,11 @@ class Home:
 
     @classmethod
     def open(cls, environ: Mapping[str, str] | None = None, *, create: bool) -> "Home":
-        """The state directory that *environ* (default: our own) names; made if *create*.
+        """Open the state directory that *environ* (default: our own) names; create it if *create*.
 
         Raises:
-            StateDirectoryError: it cannot be used, or somebody else can lead it elsewhere; one
-                that is only missing is no error without *create*.
+            StateDirectoryError: the directory cannot be used, or another user can redirect it.
+                Without *create*, a missing directory is no error.
         """
         if environ is None:
             environ = os.environ
@@ -260,11 +260,11 @@ class Home:
         return home
 
     def create_run(self, spec: RunSpec) -> RunDirectory:
-        """A new run's directory, with its spec in it and its lock held by us.
+        """Create the directory of a new run, with its spec in it, and take its lock.
 
         Raises:
             NameInUseError: a live run has the spec's name.
-            StateDirectoryError: it cannot be made.
+            StateDirectoryError: the directory cannot be created.
         """
         try:
             if spec.name is None:
@@ -281,9 +281,9 @@ class Home:
             ) from None
 
     def discard(self, directory: RunDirectory) -> None:
-        """Remove a run that we made and that never began.
+        """Remove a run that we created and that never began.
 
-        Its name is that of the run again which had it before.
+        Its name is given back to the run that had it before.
         """
         directory.unlock()
         _remove_tree(directory.path)
@@ -299,7 +299,7 @@ class Home:
                 (self._names_path / name).unlink()
 
     def runs(self) -> list[RunDirectory]:
-        """All runs, the newest last.
+        """Return all runs, the newest last.
 
         Raises:
             StateDirectoryError: the directory cannot be read.
@@ -308,7 +308,7 @@ class Home:
         return [RunDirectory(path) for path in sorted(made, key=lambda p: (_created_ns(p), p))]
 
     def inodes(self) -> dict[str, int]:
-        """The inode of all that is in the directory of runs, by its name: runs, if they are `made`.
+        """Return the inodes of the directory's entries by name; `made` tells which are runs.
 
         Raises:
             StateDirectoryError: the directory cannot be read.
@@ -322,7 +322,7 @@ class Home:
             raise StateDirectoryError(f"cannot read {self.runs_path}: {error.strerror}") from None
 
     def made(self, run_id: str) -> RunDirectory | None:
-        """The run *run_id*, unless that is none, or still being made, or gone."""
+        """Return the run *run_id*; None if there is no such run, or it is not yet complete."""
         return self._by_id(run_id)
 
     @property
@@ -331,11 +331,11 @@ class Home:
         return FinishedIndex(self.root)
 
     def find(self, ref: str) -> RunDirectory:
-        """The run that *ref* means: an id, a name (its newest run), or a unique prefix of either.
+        """Find a run by *ref*: an id, a name (its newest run), or a unique prefix of either.
 
         Raises:
-            NoSuchRunError: there is none.
-            AmbiguousRunError: the prefix fits more than one.
+            NoSuchRunError: there is no such run.
+            AmbiguousRunError: the prefix fits more than one run.
         """
         exact = self._by_id(ref) or self._by_name(ref)
         if exact is not None:
@@ -361,14 +361,14 @@ class Home:
         with contextlib.suppress(OSError), self._names_lock():
             for name in self._names():
                 if self._by_name(name) is None:
-                    # No name is in the way of a run that is being made: that takes the lock, too.
+                    # No run is being created meanwhile: creating one takes the same lock.
                     (self._names_path / name).unlink()
 
     def socket_path(self, name: str) -> str:
-        """A path for the socket *name*, in a directory that is ours alone and made if need be.
+        """Return a path for the socket *name*; its private directory is created if necessary.
 
         Raises:
-            StateDirectoryError: there is no such place.
+            StateDirectoryError: there is no suitable directory.
         """
         return socket_path(self._environ, name)
 
@@ -377,7 +377,7 @@ class Home:
         try:
             if not directory.lock():
                 raise StateDirectoryError(f"{directory.path} is locked by somebody else")
-            # Durable with the log's first sync (`LogWriter.sync`): a start waits for no disk.
+            # The log's first sync makes it durable (`LogWriter.sync`): a start need not wait.
             write_new_json(directory.path / "spec", spec.stored(), durable=False)
         except BaseException:
             directory.unlock()
@@ -405,7 +405,7 @@ class Home:
 
     def _check_name_is_free(self, name: str) -> None:
         newest = self._by_name(name)
-        # A holder that has written the report only has to leave.
+        # After the report is written, the holder has only to release the lock and exit.
         if newest is not None and newest.is_held() and not (newest.path / "report").exists():
             raise NameInUseError(
                 f"a run named {name} is alive: {newest.id}",
@@ -413,7 +413,7 @@ class Home:
             )
 
     def _point(self, name: str, run_id: str) -> tuple[str, str]:
-        """Give *run_id* the *name*; return that, and whose it was."""
+        """Give *run_id* the *name*; return the name and the id of the run that had it before."""
         before = ""
         with contextlib.suppress(OSError):
             before = os.readlink(self._names_path / name)
@@ -437,14 +437,14 @@ class Home:
 
     def _exists(self, run_id: str) -> bool:
         path = self.runs_path / run_id
-        # A log without a spec is damage that must be seen; neither is a run not made yet.
+        # A log without a spec is damage to show; with neither, the run is still being created.
         return (path / "spec").exists() or (path / segment_name(1)).exists()
 
     def _ids(self) -> list[str]:
         return [name for name in _listed(self.runs_path) if is_run_id(name)]
 
     def sockets(self) -> Iterator[str]:
-        """The sockets of all supervisors of this user, dead ones among them."""
+        """Yield the sockets of all supervisors of this user, including dead ones."""
         for directory in socket_directories(self._environ):
             for name in _listed(directory):
                 if is_supervisors(name):
@@ -488,7 +488,7 @@ def _listed(path: Path) -> list[str]:
 
 
 def _check_writable(path: Path) -> None:
-    # Asks the kernel, which knows about read-only mounts; root passes by every mode.
+    # access(2) asks the kernel, which also knows read-only mounts; mode bits do not limit root.
     if not os.access(path, os.W_OK | os.X_OK):
         raise StateDirectoryError(
             f"cannot write to {path}", "set AGENTCTL_HOME to a directory that you can write to"

@@ -1,7 +1,7 @@
-"""The end of a run as an event: the moment at which nobody holds its lock any more.
+"""Signals the end of a run: the moment when nobody holds its lock any more.
 
-It covers every way to end: the report is written before the lock is given back, and a
-supervisor that dies gives it back, too.
+This covers every kind of end: the report is written before the lock is released, and the lock
+of a supervisor that dies is released too.
 """
 
 import contextlib
@@ -14,10 +14,10 @@ from agentctl_supervisor.store.run_directory import RunDirectory
 
 
 class RunEnd:
-    """Becomes readable, as a descriptor, once nobody holds the run of *directory* any more.
+    """A descriptor that becomes readable when nobody holds the lock of the run any more.
 
-    flock(2) cannot be polled, so a thread waits; one that is not needed any more is left
-    behind, and holds nothing but a descriptor.
+    flock(2) cannot be polled, so a thread waits.  If the thread is no longer needed, it keeps
+    waiting and holds nothing but a descriptor.
     """
 
     def __init__(self, directory: RunDirectory) -> None:
@@ -30,11 +30,11 @@ class RunEnd:
         return f"<RunEnd {self._event}>"
 
     def fileno(self) -> int:
-        """The descriptor to be polled.  It is never closed: a thread may still write to it."""
+        """Return the descriptor to poll.  It is never closed: a thread may still write to it."""
         return self._event
 
     def _wait(self, directory: RunDirectory) -> None:
-        # A directory that is gone is held by nobody.
+        # If the directory is gone, nobody holds its lock.
         with contextlib.suppress(StateDirectoryError):
             directory.wait_until_free()
         os.eventfd_write(self._event, 1)

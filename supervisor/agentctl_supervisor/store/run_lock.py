@@ -1,8 +1,9 @@
-"""The lock of a run: whoever holds it is the one writer of its log.
+"""The lock of a run: its holder is the only writer of the run's log.
 
-It is a flock(2) on the run's directory, so it ends with its holder, however that dies.
-A flock belongs to the open file description: a fork of the holder's process would keep
-it.  Python's own forks close it in the child; programs that are executed never have it.
+It is a flock(2) on the run's directory, so it is released when its holder dies, for whatever
+reason.  A flock belongs to the open file description: a forked child of the holder would keep
+it.  So forks by Python close the descriptor in the child, and executed programs never inherit
+it.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ _TRY_EVERY_S: Final = 0.05
 
 
 class RunLock:
-    """The lock of the run in the directory *path*; not held to begin with."""
+    """The lock of the run in the directory *path*; at first it is not held."""
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
@@ -33,11 +34,11 @@ class RunLock:
 
     @property
     def held(self) -> bool:
-        """Whether we hold it."""
+        """True if this object holds the lock."""
         return self._fd >= 0
 
     def take(self) -> bool:
-        """Take it if nobody holds it; whether we hold it now.
+        """Take the lock if nobody holds it; return True if this object holds it now.
 
         Raises:
             StateDirectoryError: the directory cannot be opened or locked at all.
@@ -47,7 +48,8 @@ class RunLock:
         fd = self._open()
         try:
             while not _flock(fd, fcntl.LOCK_EX):
-                # Whoever only looks has a shared lock for a moment.  That is no holder.
+                # A process that only checks the lock holds a shared lock for a moment.  It does
+                # not count as a holder.
                 if not _flock(fd, fcntl.LOCK_SH):
                     return False
                 fcntl.flock(fd, fcntl.LOCK_UN)
@@ -59,12 +61,12 @@ class RunLock:
                 os.close(fd)
 
     def wait_and_take(self, timeout_s: float) -> bool:
-        """Take it as soon as its holder lets go; whether we hold it now."""
+        """Take the lock when its holder releases it; return True if this object holds it now."""
         if self.take():
             return True
         fd = self._open()
         decided = threading.Lock()
-        outcome: list[bool] = []  # the first entry: True taken, False too late
+        outcome: list[bool] = []  # the first entry: True if taken, False if too late
 
         def wait() -> None:
             taken = False
@@ -76,11 +78,11 @@ class RunLock:
             if outcome[0] is False:
                 os.close(fd)
 
-        # flock(2) knows no time limit, so a thread waits, and gives it back if it comes late.
+        # flock(2) has no time limit, so a thread waits.  It releases the lock if it is too late.
         waiter = threading.Thread(target=wait, name="agentctl run lock", daemon=True)
         try:
             waiter.start()
-        except RuntimeError:  # none is to be had: some run has used them up
+        except RuntimeError:  # no thread can be started: some run has used them up
             os.close(fd)
             return self._take_within(timeout_s)
         waiter.join(timeout_s)
@@ -91,14 +93,14 @@ class RunLock:
         return self.held
 
     def _take_within(self, timeout_s: float) -> bool:
-        """Try again and again, where there is no thread to wait for it."""
+        """Try to take the lock every 50 ms; used if no thread can be started to wait for it."""
         deadline = time.monotonic() + timeout_s
         while not self.take() and time.monotonic() < deadline:
             time.sleep(_TRY_EVERY_S)
         return self.held
 
     def wait_until_free(self) -> None:
-        """Return once nobody holds it.  Blocks, for as long as that takes.
+        """Wait until nobody holds the lock, without a time limit.  This blocks the thread.
 
         Raises:
             StateDirectoryError: the directory cannot be opened.
@@ -110,13 +112,13 @@ class RunLock:
             os.close(fd)
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def is_held(self) -> bool:
-        """Whether somebody alive, perhaps we, holds it.
+        """Return True if a live process, including this one, holds the lock.
 
         Raises:
             StateDirectoryError: the directory cannot be opened or locked at all.
@@ -130,7 +132,10 @@ class RunLock:
             os.close(fd)
 
     def forget_in_child(self) -> None:
-        """Close it in a forked child; our parent still holds it.  Never LOCK_UN: that is shared."""
+        """Close the descriptor in a forked child; the parent keeps the lock.
+
+        Never use LOCK_UN here: parent and child share the lock.
+        """
         self.release()
 
     def _open(self) -> int:

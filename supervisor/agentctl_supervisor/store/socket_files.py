@@ -1,4 +1,4 @@
-"""The sockets of supervisors, as files: one that was killed leaves its own behind."""
+"""Names the socket files of supervisors, and removes those that killed supervisors left."""
 
 import contextlib
 import os
@@ -14,20 +14,23 @@ _NAME: Final = re.compile(r"(\d{1,10})-(\d{1,20})(?:-\d{1,10})?\.sock")
 
 
 def name_of(supervisor: ProcessIdentity, number: int) -> str:
-    """A name that no other supervisor of this machine has; *number*: which one of its process."""
+    """Return a socket name that no other supervisor of this machine has.
+
+    *number* distinguishes the supervisors of one process.
+    """
     return f"{supervisor.pid}-{supervisor.start_time}{f'-{number}' if number else ''}.sock"
 
 
 def is_supervisors(name: str) -> bool:
-    """Whether *name* is one that `name_of` gives."""
+    """Return True if *name* has the form that `name_of` returns."""
     return _NAME.fullmatch(name) is not None
 
 
 def remove_if_dead(path: str | bytes) -> None:
-    """Remove the socket at *path* if it is one of a supervisor of ours which is dead.
+    """Remove the socket at *path* if it belongs to a dead supervisor of this user.
 
-    That is one on which nobody listens: a process that is not seen may live in another pid
-    namespace; and one that lives may not have begun to listen.
+    The socket must refuse connections: a process that is not visible here may be alive in another
+    pid namespace.  The process must be gone too: a live one may not listen yet.
     """
     named = _NAME.fullmatch(os.path.basename(os.fsdecode(path)))
     if named is None or is_alive(ProcessIdentity(int(named[1]), int(named[2]))):
@@ -40,7 +43,7 @@ def remove_if_dead(path: str | bytes) -> None:
 
 def _is_refused(path: str | bytes) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
-        # Whose queue of connections is full, lives: EAGAIN.
+        # A supervisor with a full queue of connections is alive: connect(2) fails with EAGAIN.
         trial.setblocking(False)
         try:
             trial.connect(path)
