@@ -84,7 +84,7 @@ def test_a_stopped_research_agent_has_saved_its_work(home: AgentctlHome, marker:
         spoken = 0
         for line in events.stdout:
             spoken += json.loads(line)["type"] == "text"
-            if spoken == 10:  # in the middle of the model's second answer
+            if spoken == 20:  # in the last answer, which takes seconds
                 break
         stopped = home.run("stop", "it")
         events.stdout.read()
