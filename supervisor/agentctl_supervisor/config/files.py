@@ -1,8 +1,7 @@
-"""Finding and reading configuration files.
+"""Find and read configuration files.
 
-The project's file lies where runs may write, and perhaps came with somebody else's
-repository: it is bounded, and nothing in it can hold us up.  What it may say is
-`trust`'s business.
+The project's file lies where runs may write, or it came with a repository of another person.  So
+its size is bounded, and reading it cannot block.  `trust` decides what it may ask for.
 """
 
 import contextlib
@@ -22,8 +21,9 @@ PYPROJECT: Final = "pyproject.toml"
 MAX_BYTES: Final = 1 << 20
 
 _LONGEST_KEY: Final = 16
-# tomllib keeps each beginning of a dotted key: 256 KiB of "a.a.a." take more memory than
-# there is.  Possessive, and only from where a word begins: linear in the text.
+# tomllib stores each prefix of a dotted key, so that 256 KiB of "a.a.a." need more memory than a
+# machine has.  The pattern is possessive and starts only at the begin of a word, so its time is
+# linear in the length of the text.
 _LONG_KEY: Final = (
     r"(?<![\w-])(?:(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"
     f"{{{_LONGEST_KEY}}}"
@@ -32,11 +32,12 @@ _IGNORE: Final = "-p none uses no configuration file"
 
 
 class ConfigFile(msgspec.Struct, frozen=True):
-    """A file as it was found.
+    """A configuration file as it was found.
 
-    ``path`` is absolute and ``shown`` what people call it; ``table`` is what stands in it,
-    unchecked; ``prefix`` the tables around that (``tool.agentctl.`` or nothing).
-    ``doubt``: why it is not to be believed, or empty.
+    ``path``: its absolute path.  ``shown``: its path for messages.
+    ``table``: its content, not checked.
+    ``prefix``: the tables around ``table`` (``tool.agentctl.`` or empty).
+    ``doubt``: the reason not to believe the file, or empty.
     """
 
     path: str
@@ -48,11 +49,11 @@ class ConfigFile(msgspec.Struct, frozen=True):
 
     @property
     def directory(self) -> str:
-        """What its paths are relative to."""
+        """The directory that relative paths in the file start from."""
         return os.path.dirname(self.path)
 
     def at(self, table: str, key: str) -> str:
-        """``agentctl.toml:3``: the file and, where it is easily found, the line of *key*."""
+        """Return ``agentctl.toml:3``: the file and, if it is easily found, the line of *key*."""
         inside = ""
         wanted = (self.prefix + table).strip(".")
         pattern = re.compile(rf"[ \t]*[\"']?{re.escape(key)}[\"']?[ \t]*[=.\]]")
@@ -67,10 +68,10 @@ class ConfigFile(msgspec.Struct, frozen=True):
 
 
 def find_project(cwd: str, environ: Mapping[str, str]) -> ConfigFile | None:
-    """The nearest file of the project that *cwd* is in, or None.
+    """Return the nearest file of the project that *cwd* is in, or None.
 
     Raises:
-        UsageError: there is one, and it cannot be used.
+        UsageError: the file cannot be used.
     """
     for directory in project_directories(cwd, home_directory(environ)):
         shown = os.path.relpath(os.path.join(directory, NAME), cwd)
@@ -83,10 +84,10 @@ def find_project(cwd: str, environ: Mapping[str, str]) -> ConfigFile | None:
 
 
 def passed_over(cwd: str, environ: Mapping[str, str], found: ConfigFile | None) -> str:
-    """Why a file further up does not hold in *cwd*, where *found* is what does, for people.
+    """Return a message why a file further up does not count in *cwd*, where *found* counts.
 
-    Nothing where there is none.  A run may have made what comes before it: a repository, or a
-    file of settings, in a directory of its workspace.
+    The result is empty if there is no file further up.  A run may have made what hides the file:
+    a repository or a settings file in a directory of its workspace.
     """
     ended_by = ""
     with contextlib.suppress(UsageError):
@@ -102,7 +103,7 @@ def passed_over(cwd: str, environ: Mapping[str, str], found: ConfigFile | None) 
 
 
 def _settings_in(directory: str) -> str:
-    """The file in *directory* that would hold in it, or nothing."""
+    """Return the path of the settings file in *directory* that would count there, or empty."""
     if os.path.lexists(own := os.path.join(directory, NAME)):
         return own
     with contextlib.suppress(UsageError):
@@ -112,16 +113,17 @@ def _settings_in(directory: str) -> str:
 
 
 def find_user(environ: Mapping[str, str]) -> ConfigFile | None:
-    """The user's own file, or None.
+    """Return the user's own file, or None.
 
     Raises:
-        UsageError: there is one, and it cannot be used; or others could have written it.
+        UsageError: the file cannot be used, or other users could have written it.
     """
     path = user_path(environ)
     if path is None:
         return None
     shown = shown_path(path, environ)
-    # Links are followed: many keep such files elsewhere, and nobody else can make one here.
+    # Links are followed: many users keep such files elsewhere, and no other user can make a link
+    # here.
     read = _read(path, shown, follow=True)
     if read is None:
         return None
@@ -137,8 +139,11 @@ def find_user(environ: Mapping[str, str]) -> ConfigFile | None:
 
 
 def user_path(environ: Mapping[str, str]) -> str | None:
-    """Where the user's own file is kept, there or not; None if nobody knows a home directory."""
-    # The XDG specification: a relative path is to be ignored.
+    """Return the path of the user's own file; None if no home directory is known.
+
+    The file need not exist.
+    """
+    # The XDG specification says that a relative path is ignored.
     base = environ.get("XDG_CONFIG_HOME", "")
     if not base.startswith("/"):
         home = home_directory(environ)
@@ -149,7 +154,7 @@ def user_path(environ: Mapping[str, str]) -> str | None:
 
 
 def home_directory(environ: Mapping[str, str]) -> str | None:
-    """The home directory, if anybody knows it."""
+    """Return the home directory from *environ* or the user database; None if neither has it."""
     home = environ.get("HOME", "")
     if not home.startswith("/"):
         import pwd
@@ -162,7 +167,7 @@ def home_directory(environ: Mapping[str, str]) -> str | None:
 
 
 def shown_path(path: str, environ: Mapping[str, str]) -> str:
-    """*path* with ``~`` for the home directory."""
+    """Return *path* with ``~`` in place of the home directory."""
     home = home_directory(environ)
     if home is not None and home != "/" and path.startswith(home + "/"):
         return "~" + path[len(home) :]
@@ -170,13 +175,13 @@ def shown_path(path: str, environ: Mapping[str, str]) -> str:
 
 
 def project_directories(cwd: str, home: str | None) -> Iterator[str]:
-    """*cwd* and the directories above it that its project may reach to, the nearest first.
+    """Yield *cwd* and the directories above it that its project may include, the nearest first.
 
-    The root of a Git working tree and the home directory are the last.  What lies above the
-    home directory, belongs to somebody else or can be written by everybody is none.
+    The last one is the root of a Git working tree, or the home directory.  Directories above the
+    home directory, of another user, or writable for everybody are left out.
 
     Raises:
-        UsageError: one of them cannot be looked at.
+        UsageError: a directory cannot be examined.
     """
     for directory in _upwards(cwd, home):
         yield directory
@@ -189,7 +194,7 @@ def _is_root(directory: str) -> bool:
 
 
 def _upwards(cwd: str, home: str | None) -> Iterator[str]:
-    """As `project_directories`, beyond the root of the working tree."""
+    """Yield the same as `project_directories`, but go on above the root of the working tree."""
     directory = cwd
     owners = _owners()
     while True:
@@ -214,10 +219,10 @@ def _upwards(cwd: str, home: str | None) -> Iterator[str]:
 
 
 def parse(text: str, shown: str) -> dict[str, Any]:
-    """The tables of *text*, in seconds and some hundred MB at the very worst.
+    """Parse the TOML *text*.  The worst case takes seconds and some hundred MB.
 
     Raises:
-        UsageError: it is no TOML.
+        UsageError: *text* is not TOML.
     """
     if (long := re.search(_LONG_KEY, text)) is not None:
         line = text.count("\n", 0, long.start()) + 1
@@ -232,7 +237,7 @@ def parse(text: str, shown: str) -> dict[str, Any]:
         raise UsageError(told[:300], hint=_IGNORE) from None
     except RecursionError:
         raise UsageError(f"{shown}: nested too deeply", hint=_IGNORE) from None
-    except ValueError as error:  # a number of 5,000 digits
+    except ValueError as error:  # for example a number with 5,000 digits
         raise UsageError(f"{shown}: {error}"[:300], hint=_IGNORE) from None
 
 
@@ -247,7 +252,10 @@ def _own_file(directory: str, shown: str) -> ConfigFile | None:
 
 
 def _pyproject(directory: str, shown: str) -> ConfigFile | None:
-    """Only one with a table of ours; any other is no business of ours, however it looks."""
+    """Return the ``pyproject.toml`` in *directory* if it has a table for agentctl, else None.
+
+    A file without the word "agentctl" is not parsed, so that its errors do not matter.
+    """
     path = os.path.join(directory, PYPROJECT)
     read = _read(path, shown, follow=True)
     if read is None or b"agentctl" not in read[0]:
@@ -266,8 +274,8 @@ def _pyproject(directory: str, shown: str) -> ConfigFile | None:
 
 
 def _read(path: str, shown: str, *, follow: bool) -> tuple[bytes, os.stat_result] | None:
-    """The bytes of a regular file, and whose it is; None if there is none."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # a FIFO would hold us up
+    """Return the content and the status of a regular file; None if it does not exist."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # do not wait for a FIFO
     try:
         fd = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError):
@@ -307,7 +315,7 @@ def _doubt(status: os.stat_result) -> str:
 
 
 def _owners() -> set[int]:
-    """Whose files of a project we read: git's rule, that of ``safe.directory``."""
+    """Return the uids whose project files are read, as git does for ``safe.directory``."""
     owners = {0, os.geteuid()}
     if os.geteuid() == 0 and (caller := os.environ.get("SUDO_UID", "")).isdecimal():
         owners.add(int(caller))

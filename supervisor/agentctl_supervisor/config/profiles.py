@@ -1,8 +1,9 @@
-"""What holds for a run: command line, environment, profiles, files and defaults, merged.
+"""Merge the settings of a run from command line, environment, profiles and files.
 
-The strongest first: an option, its environment variable, the profile that was named (the
-project's, then the user's), what stands above all profiles (the project's, then the user's).
-A list adds up over all of them; of the rest, the strongest counts.
+The order of precedence, the strongest first: an option; its environment variable; the chosen
+profile (the project's, then the user's); the settings above all profiles (the project's, then the
+user's).  The values of a list setting are joined over all of these.  For other settings, the
+strongest value counts.
 """
 
 import os
@@ -23,13 +24,13 @@ from agentctl_supervisor.text.suggestions import closest
 PROFILE_VARIABLE: Final = "AGENTCTL_PROFILE"
 _PREFIX: Final = "AGENTCTL_"
 _NO_SETTINGS: Final = ("HOME", "PROFILE", "DEBUG", "CONTAINMENT", "CHANNEL_FD", "RUN_ID")
-"""Variables of ours that are no settings, without the prefix."""
+"""Variables of agentctl that are not settings, without the prefix."""
 NO_FILES: Final = "none"
-"""The profile that is not even looked for: no file is read."""
+"""The profile name for which no file is read."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What somebody has set, by key, and where it came from; what nobody has is left out.
+    """The settings that were made, by key, and where each came from; others are left out.
 
     ``passed_over``: see `files.passed_over`.
     """
@@ -39,16 +40,19 @@ class Settings(msgspec.Struct, frozen=True):
     passed_over: str = ""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of *key*."""
+        """Return the value of *key*, or *default*."""
         return self.values.get(key, default)
 
     def fields(self) -> dict[str, Any]:
-        """The values by the names that `RunSpec` has for them."""
+        """Return the values by their field names in `RunSpec`."""
         return {KEYS[key].field: value for key, value in self.values.items()}
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """The settings of one place.  ``project``: runs may be able to write them."""
+    """The settings of one place.
+
+    ``project``: True if they are from the project's file, which runs may be able to write.
+    """
 
     values: Mapping[str, Value]
     origins: Mapping[str, str]
@@ -56,7 +60,7 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 class Profiles(msgspec.Struct, frozen=True):
-    """A file's settings: those above all profiles, those of each profile, and whom it trusts."""
+    """The settings of a file: above all profiles, of each profile, and the trusted projects."""
 
     top: Layer
     named: Mapping[str, Layer]
@@ -66,13 +70,13 @@ class Profiles(msgspec.Struct, frozen=True):
 def settings_of(
     flags: Mapping[str, Any], profile: str | None, cwd: str, environ: Mapping[str, str]
 ) -> Settings:
-    """What holds for a run in *cwd*.
+    """Return the settings for a run in *cwd*.
 
-    *flags*: texts, or lists of texts, of the command line, by key; None was not given.
-    *profile*: the name given with ``-p``, if there was one.
+    *flags*: texts, or lists of texts, of the command line, by key; None if it was not given.
+    *profile*: the name that ``-p`` gave, or None.
 
     Raises:
-        UsageError: one of them makes no sense, or the project's file asks for too much.
+        UsageError: a value is not valid, or the project's file asks for too much.
     """
     spoken = [_flags(flags, cwd), _environment(environ, cwd)]
     named_by = "-p"
@@ -82,7 +86,7 @@ def settings_of(
         return _merged(spoken)
     project, user = files.find_project(cwd, environ), files.find_user(environ)
     passed_over = files.passed_over(cwd, environ, project)
-    if project is None and user is None and profile is None:  # as nearly always
+    if project is None and user is None and profile is None:  # the usual case
         return msgspec.structs.replace(_merged(spoken), passed_over=passed_over)
     home = files.home_directory(environ)
     ours = _profiles(user, home, project=False)
@@ -111,10 +115,10 @@ def _flags(flags: Mapping[str, Any], cwd: str) -> Layer:
 
 
 def _environment(environ: Mapping[str, str], cwd: str) -> Layer:
-    """The settings in *environ*.
+    """Return the settings in *environ*.
 
     Raises:
-        UsageError: a variable makes no sense, or seems to be the misspelt name of a setting.
+        UsageError: a value is not valid, or a name seems to be a misspelt setting.
     """
     _refuse_misspelt(environ)
     given = {
@@ -126,7 +130,10 @@ def _environment(environ: Mapping[str, str], cwd: str) -> Layer:
 
 
 def _refuse_misspelt(environ: Mapping[str, str]) -> None:
-    """Refuse what would be ignored in silence.  Other programs may have names of this prefix."""
+    """Refuse variables that would be ignored silently and that resemble the name of a setting.
+
+    Other variables with the prefix are accepted, since other programs may use it.
+    """
     variables = {key.variable: key for key in KEYS.values()}
     known = [key.variable for key in KEYS.values() if not key.many]
     known += [_PREFIX + name for name in _NO_SETTINGS]
@@ -149,10 +156,10 @@ def _refuse_misspelt(environ: Mapping[str, str]) -> None:
 
 
 def _profiles(file: ConfigFile | None, home: str | None, *, project: bool) -> Profiles:
-    """What stands in *file*, all of it checked, also the profiles that nobody asks for.
+    """Return the settings in *file*.  All are checked, also in profiles that are not used.
 
     Raises:
-        UsageError: something in it makes no sense.
+        UsageError: a key or a value is not valid.
     """
     if file is None:
         return Profiles(Layer({}, {}), {})
@@ -245,7 +252,7 @@ def _cut(text: str) -> str:
 
 
 def _merged(layers: Sequence[Layer]) -> Settings:
-    """*layers*, the strongest first, as one."""
+    """Merge *layers*, which are in order of precedence, the strongest first."""
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for name, key in KEYS.items():
@@ -253,7 +260,7 @@ def _merged(layers: Sequence[Layer]) -> Settings:
         if not holding:
             continue
         if key.many:
-            # The strongest last: of two values for a variable, the later one counts.
+            # The strongest last: if a variable has two values, the later one counts.
             entries = [one for layer in reversed(holding) for one in _entries(layer, name)]
             values[name] = tuple(dict.fromkeys(entries))
             origins[name] = ", ".join(dict.fromkeys(layer.origins[name] for layer in holding))
@@ -264,10 +271,11 @@ def _merged(layers: Sequence[Layer]) -> Settings:
 
 
 def _with_meaning(settings: Settings, spoken: Sequence[Layer]) -> Settings:
-    """*settings* without what a file says of files for a level that shows all of them.
+    """Leave out settings of files about the workspace and paths if the run sees all files anyway.
 
-    Whoever names such a level has said that.  On the command line it is a contradiction, and
-    no network where none can be taken away is one anywhere: those are refused.
+    The levels basic and none show all files, so such settings have no meaning there.  On the
+    command line they contradict the level, and "no network" contradicts such a level in every
+    place.  These contradictions stay in the result and are refused later.
     """
     if settings.get("sandbox", Sandbox.STRICT) in CONFINED:
         return settings
@@ -310,7 +318,7 @@ def _refuse_too_much(
 
 
 def _asked(layers: Sequence[Layer]) -> Iterator[tuple[str, Any]]:
-    """What the project's layers decide."""
+    """Yield the settings that the project's layers decide."""
     for name, key in KEYS.items():
         holding = [layer for layer in layers if name in layer.values]
         if key.many:

@@ -1,7 +1,8 @@
-"""What there is to set: one table for files, environment and command line.
+"""The table of all settings, for files, environment and command line.
 
-A key is called like its option (``term-grace``), in the environment ``AGENTCTL_TERM_GRACE``.
-Durations and sizes are written as on the command line, everywhere.
+A key has the name of its option (``term-grace``).  Its environment variable has the same name in
+capitals (``AGENTCTL_TERM_GRACE``).  Durations and sizes have the syntax of the command line in all
+three places.
 """
 
 import datetime as dt
@@ -20,16 +21,19 @@ from agentctl_supervisor.text.sizes import parse_size
 from agentctl_supervisor.text.suggestions import closest
 
 MOST: Final = 256
-"""Entries of a list, and keys of a table."""
+"""The most entries of a list, and the most keys of a table."""
 
 Value: TypeAlias = int | float | str | tuple[str, ...] | None
-"""Seconds, bytes, a word of the vocabulary, a path, or several texts; None is no limit."""
+"""Seconds, bytes, a word of the vocabulary, a path, or several texts; None means no limit."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a setting stands: ``what`` for messages, and what its paths are relative to.
+    """The place where a setting is written.
 
-    ``home``: what ``~`` stands for, in a file; the shell has done that for the others.
+    ``what``: the name of the setting for messages.
+    ``base``: the directory that relative paths of the setting start from.
+    ``home``: the replacement for ``~`` if the place is a file, else None.  On the command line and
+    in the environment, the shell has already replaced ``~``.
     """
 
     what: str
@@ -38,7 +42,11 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A setting.  ``field`` is `RunSpec`'s; ``many`` ones add up over all places that have them."""
+    """A setting.
+
+    ``field``: the field of `RunSpec`.
+    ``many``: True if the values of all places are joined.
+    """
 
     name: str
     field: str
@@ -48,7 +56,7 @@ class Key(msgspec.Struct, frozen=True):
 
     @property
     def variable(self) -> str:
-        """Its environment variable; those with ``many`` have none."""
+        """The name of the environment variable; a setting with ``many`` has no variable."""
         return f"AGENTCTL_{self.name.upper().replace('-', '_')}"
 
 
@@ -116,17 +124,20 @@ def _path(raw: Any, place: Place) -> Value:
         raise UsageError(f"{place.what}: not a path: {_shown(text)}", hint='write "a/path"')
     if place.home is not None and (text == "~" or text.startswith("~/")):
         text = place.home + text[1:]
-    # A text from the environment may hold bytes that are no UTF-8; so may paths.
+    # A text from the environment may have bytes that are not UTF-8; a path may have them, too.
     return os.path.abspath(os.path.join(place.base, text))
 
 
 def _name(text: str, place: Place) -> str:
-    """*text* as a native name: in a file, a byte that is not UTF-8 is written as in JSON."""
+    """Convert *text* to a native name.
+
+    In a settings file, a byte that is not UTF-8 is written in the text form of `os_names`.
+    """
     if place.home is None:
         return text
     try:
         return to_native(text)
-    except ValueError:  # a NUL in it, which its reader refuses
+    except ValueError:  # a NUL in it; the functions that call this one refuse that
         return text
 
 
@@ -196,7 +207,7 @@ def _budgets(raw: Any, place: Place) -> Value:
 
 
 def budgets(entries: Sequence[str]) -> dict[str, int]:
-    """Budgets by pattern; of several for one pattern the smallest holds."""
+    """Return the budgets by pattern; if a pattern has several, the smallest one counts."""
     found: dict[str, int] = {}
     for entry in entries:
         pattern, _, most = entry.rpartition("=")

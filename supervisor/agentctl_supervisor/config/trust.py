@@ -1,8 +1,9 @@
-"""What a project's file may not ask for by itself (docs/adr/0009).
+"""Find what a project's file asks for but may not have (docs/adr/0009).
 
-It lies where runs may write: an agent could ask there for a weaker sandbox for the next
-run.  So it may only make runs stricter than they would be without it, unless the user's
-own file, which no run reaches, lists the project as trusted.  Pure, but for links.
+The file lies where runs may write, so an agent could ask there for a weaker sandbox for the next
+run.  Therefore the file may only make runs stricter than they would be without it.  The exception
+is a project that the user's own file, which no run reaches, lists as trusted.  The functions are
+pure except that they resolve links.
 """
 
 import os
@@ -15,10 +16,11 @@ from agentctl_protocol.spec import DEFAULT_GRACE_S, DEFAULT_OUTPUT_BYTES, DEFAUL
 from agentctl_protocol.vocabulary import CONFINED, Network, Sandbox
 
 FREE_GRACE_S: Final = 60.0
-"""A grace that any project may ask for: agents have work to save, and ``kill`` does not wait."""
+"""The longest grace period in seconds that any project may ask for.  Agents need time to save their
+work, and ``kill`` does not wait for it."""
 
 _OPENING: Final = frozenset({"PATH", "PYTHONPATH"})
-"""Variables whose directories a run is shown, as `policy.shared_view` does."""
+"""Variables whose directories `policy.shared_view` shows to a run."""
 
 _SEEN_ANYWAY: Final = ("/usr", "/bin", "/sbin", "/opt")
 
@@ -33,7 +35,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 class Project(msgspec.Struct, frozen=True):
-    """Where a project's file lies; where the run starts; whose home directory is where."""
+    """The directories of the project's file, of the run's start, and of the user's home."""
 
     directory: str
     cwd: str
@@ -41,20 +43,20 @@ class Project(msgspec.Struct, frozen=True):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What a project's file asks for and may not have: a key with one value of it."""
+    """A setting that a project's file asks for but may not have: a key with one of its values."""
 
     key: str
     value: Any
 
 
 def wishes(asked: Mapping[str, Any], others: Mapping[str, Any], its: Project) -> Iterator[Wish]:
-    """Whatever of *asked*, which is what the project's file decides, weakens the run.
+    """Yield the settings in *asked*, those that the project's file decides, that weaken the run.
 
-    *others*: what holds without that file.
+    *others*: the settings that would count without that file.
     """
     for key, value in asked.items():
         if key in ("deny", "approve", "calls-of"):
-            continue  # each one more makes it stricter
+            continue  # each further entry makes the run stricter
         if key in ("ro", "rw", "unprotect", "env", "allow"):
             yield from (Wish(key, one) for one in value if _adds(key, one, others, its))
         elif _weakens(key, value, others, its):
@@ -62,7 +64,7 @@ def wishes(asked: Mapping[str, Any], others: Mapping[str, Any], its: Project) ->
 
 
 def is_trusted(directory: str, trusted: Sequence[str]) -> bool:
-    """Whether the project in *directory* is one of *trusted*: itself, and not one above it."""
+    """Return whether *directory* itself is in *trusted*; a directory above it does not count."""
     return os.path.realpath(directory) in {os.path.realpath(path) for path in trusted}
 
 
@@ -81,13 +83,13 @@ def _weakens(key: str, value: Any, others: Mapping[str, Any], its: Project) -> b
             return held is not None and (value is None or value > held)
         case "stop-when":
             return held is not None and value != held
-        case _:  # a key that nobody has thought about here
+        case _:  # a new key that this function does not know
             return True
 
 
 def _has_network(others: Mapping[str, Any]) -> bool:
     level = others.get("sandbox", Sandbox.STRICT)
-    # Below standard there is nothing that could take the network away.
+    # The levels below standard cannot take the network away.
     default = Network.NONE if level in CONFINED else Network.HOST
     return bool(others.get("net", default) is Network.HOST)
 
@@ -101,10 +103,10 @@ def _adds(key: str, one: str, others: Mapping[str, Any], its: Project) -> bool:
         case "rw":
             return not any(_is_within(one, path) for path in held)
         case "allow":
-            # The first ones are a restriction; where there are some, each one more is a gap.
+            # The first patterns restrict the run.  If there are some, each further one allows more.
             return bool(held) and one not in held
         case "env":
-            # A value that stands in the file is no secret of ours; a name passes ours on.
+            # A value in the file is not the user's secret; a name alone passes on the user's value.
             name, equals, value = one.partition("=")
             if one in held:
                 return False
@@ -114,7 +116,7 @@ def _adds(key: str, one: str, others: Mapping[str, Any], its: Project) -> bool:
 
 
 def _shows(search_path: str, its: Project) -> bool:
-    """Whether a run that looks for programs or modules there is shown more than it would be."""
+    """Return whether *search_path* would show a run more directories than it sees without it."""
     return any(
         entry.startswith("/")
         and not any(_is_within(entry, seen) for seen in _SEEN_ANYWAY)
@@ -124,7 +126,7 @@ def _shows(search_path: str, its: Project) -> bool:
 
 
 def _workspace(others: Mapping[str, Any], its: Project) -> Iterator[str]:
-    """What the run sees in any case; nothing where it gets a fresh workspace."""
+    """Yield the workspace that the run sees in any case; nothing if it gets a fresh workspace."""
     if "workspace" in others:
         yield others["workspace"]
     elif not _is_above(its.cwd, its.home):
@@ -132,10 +134,10 @@ def _workspace(others: Mapping[str, Any], its: Project) -> Iterator[str]:
 
 
 def _is_open_part(path: str, its: Project) -> bool:
-    """Whether *path* is of the project itself, and in no hidden directory of it.
+    """Return whether *path* is part of the project and not in a hidden directory of it.
 
-    In ``.git`` a workspace would have the hooks that are protected in a workspace around it.
-    A home directory is no project: what lies in there is everything.
+    A workspace in ``.git`` could change the hooks that are protected in a workspace around it.  A
+    home directory is not a project, because it holds all of the user's files.
     """
     if _is_above(its.directory, its.home) or not _is_within(path, its.directory):
         return False

@@ -1,1 +1,1 @@
-"""Paths and files: where state lives, who else could change a path, reads that follow no link."""
+"""Access to paths and files: state directories, path checks, reads that follow no link."""

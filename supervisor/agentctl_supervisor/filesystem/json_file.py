@@ -1,7 +1,6 @@
-"""JSON files of a run: written whole or not at all, read with a bound.
+"""Read and write the JSON files of a run: writes are atomic, and reads are bounded.
 
-A file appears under its name only when all of it is on the disk, so that nobody
-ever reads half of one.
+A file appears under its name only after all of it is written, so a reader never gets half of it.
 """
 
 import contextlib
@@ -22,10 +21,10 @@ _WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O
 
 
 def read_json(path: Path, kind: type[_T], max_bytes: int) -> _T | None:
-    """The *kind* in the file, or None if there is no such file.
+    """Return the *kind* in the file, or None if there is no such file.
 
     Raises:
-        DamagedRunError: it cannot be read, is longer than *max_bytes*, or holds something else.
+        DamagedRunError: it cannot be read, is longer than *max_bytes*, or is not a *kind*.
     """
     try:
         fd = os.open(path, _READ_FLAGS)
@@ -47,17 +46,17 @@ def read_json(path: Path, kind: type[_T], max_bytes: int) -> _T | None:
 
 
 def write_new_json(path: Path, value: object, *, durable: bool = True) -> bool:
-    """Write *value* to a new file; False if there is one of this name already.
+    """Write *value* to a new file; return False if a file with this name already exists.
 
-    With *durable* it and its name are on the disk when this returns.
+    With *durable*, the content and the name are on the disk when this function returns.
 
     Raises:
-        OSError: it cannot be written; nothing is left of it.
+        OSError: it cannot be written.  No part of it is left.
     """
     data = encode_json(value)
     with _temporary(path, data, durable=durable) as temporary:
         try:
-            # link(2), unlike rename(2), never replaces what is there.
+            # link(2), unlike rename(2), never replaces an existing file.
             os.link(temporary, path)
         except FileExistsError:
             return False
@@ -67,7 +66,7 @@ def write_new_json(path: Path, value: object, *, durable: bool = True) -> bool:
 
 
 def sync_directory(path: Path) -> None:
-    """Bring the names in the directory *path* onto the disk."""
+    """Write the names in the directory *path* to the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -92,7 +91,7 @@ def _temporary(path: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
 
 
 def encode_json(value: object) -> bytes:
-    """*value* as JSON, also where a text in it is not UTF-8."""
+    """Encode *value* as JSON, also if a text in it is not UTF-8."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -101,15 +100,15 @@ def encode_json(value: object) -> bytes:
         import json
 
         text = json.dumps(msgspec.to_builtins(value, str_keys=True))
-        # Not a number is null, as msgspec has it: JSON knows no NaN.
+        # NaN becomes null, as in msgspec, because JSON has no NaN.
         return json.dumps(json.loads(text, parse_constant=lambda _: None)).encode()
 
 
 def decode_json(data: bytes, kind: type[_T]) -> _T:
-    """The *kind* that `encode_json` made *data* of.
+    """Decode *data*, which `encode_json` made, to a *kind*.
 
     Raises:
-        ValueError, UNREADABLE: it is something else.
+        ValueError, UNREADABLE: *data* is something else.
     """
     try:
         return msgspec.json.decode(data, type=kind)
@@ -124,7 +123,7 @@ def decode_json(data: bytes, kind: type[_T]) -> _T:
 
 
 def _unreadable(path: Path, error: OSError) -> DamagedRunError:
-    """Of a file that may be whole: nobody is told to remove it."""
+    """Return the error for a file that may be intact; its hint does not say to remove the run."""
     return DamagedRunError(f"{path} cannot be read: {in_words(error)}", "look at the file")
 
 

@@ -1,4 +1,4 @@
-"""What is mounted where, from ``/proc/self/mountinfo`` (proc(5))."""
+"""Read the mounts of this process from ``/proc/self/mountinfo`` (proc(5))."""
 
 import os
 import re
@@ -11,9 +11,9 @@ _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 
 
 class Mount(NamedTuple):
-    """``root`` of the file system on ``device``, of the type ``kind``, is shown at ``point``.
+    """A mount: ``root`` of the file system on ``device``, of type ``kind``, appears at ``point``.
 
-    ``number``: by which the kernel tells mounts apart, for as long as they live.
+    ``number``: the kernel's mount ID, which is unique while the mount exists.
     """
 
     number: int
@@ -24,13 +24,13 @@ class Mount(NamedTuple):
 
 
 def table() -> bytes:
-    """All that this process has.  Raises OSError: /proc is not there."""
+    """Return the mount table of this process.  Raises OSError if /proc does not exist."""
     return Path("/proc/self/mountinfo").read_bytes()
 
 
 def mounts(lines: bytes) -> Iterator[Mount]:
-    """The mounts of a `table`."""
-    # Not splitlines: the name of a directory may have a carriage return in it.
+    """Yield the mounts of a `table`."""
+    # Not splitlines: the name of a directory may have a carriage return.
     for line in lines.split(b"\n"):
         before, _, after = line.partition(b" - ")
         fields = before.split(b" ")
@@ -41,17 +41,19 @@ def mounts(lines: bytes) -> Iterator[Mount]:
 
 
 def _unescaped(field: bytes) -> str:
-    """Blanks, line ends and backslashes are octal escapes there."""
+    """Decode the octal escapes of *field*: of blanks, line ends and backslashes."""
     if b"\\" in field:
         field = _ESCAPED.sub(lambda found: bytes((int(found[1], 8) & 0xFF,)), field)
     return os.fsdecode(field)
 
 
 def mount_of(path: str) -> int | None:
-    """The number of the mount that *path*, no link, is found on; None if it is not there.
+    """Return the number of the mount that *path*, with no link followed at its end, is on.
+
+    The result is None if *path* does not exist.
 
     Raises:
-        OSError: that cannot be known.
+        OSError: *path* cannot be examined.
     """
     try:
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -66,7 +68,7 @@ def mount_of(path: str) -> int | None:
 
 @cache
 def cgroup2_mount() -> Path | None:
-    """The first cgroup v2 mount: ``/sys/fs/cgroup``, or ``…/unified`` on a hybrid host."""
+    """Return the first cgroup v2 mount: ``/sys/fs/cgroup``, or ``…/unified`` on a hybrid host."""
     try:
         found = next((mount for mount in mounts(table()) if mount.kind == "cgroup2"), None)
     except OSError:

@@ -1,8 +1,9 @@
-"""Opens what lies beneath a directory, and follows no link on the way: openat2(2).
+"""Open files beneath a directory and follow no link on the way: openat2(2).
 
-The kernel checks the whole path in one step, so nobody can put a link in the middle of it
-between our look and our use.  In Linux since 5.6; where a filter of system calls around us
-does not let it through, each component is opened by itself, which is slower and as strict.
+The kernel checks the whole path in one step, so no process can put a link into the path between
+the check and the use.  openat2(2) exists since Linux 5.6.  If it is missing, or a system call
+filter around this process refuses it, each component is opened by itself.  That is slower and
+equally strict.
 """
 
 import errno
@@ -22,18 +23,18 @@ _NO_LINKS: Final = _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
 _OPEN_HOW: Final = struct.Struct("=QQQ")  # flags, mode, resolve
 _BENEATH: Final = _NO_LINKS | _RESOLVE_BENEATH | _RESOLVE_NO_XDEV
 
-#: Never blocks, not even on a FIFO, and gives nobody a terminal.
+#: These flags never block, not even on a FIFO, and give no process a controlling terminal.
 READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY: Final = READ | os.O_DIRECTORY
-#: A handle that neither reads nor writes, so that opening it does nothing to what is there.
+#: A handle that neither reads nor writes, so that opening it has no effect on the file.
 HANDLE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def open_root(path: bytes) -> int:
-    """The directory *path*, which is absolute and without a symbolic link anywhere.
+    """Open the directory *path*, which must be absolute and have no symbolic link in it.
 
     Raises:
-        OSError: ELOOP if there is a link after all; ENOTDIR, ENOENT, EACCES.
+        OSError: ELOOP if there is a link; ENOTDIR, ENOENT, EACCES.
     """
     fd = _openat2(_AT_FDCWD, path, _DIRECTORY, _NO_LINKS)
     if fd is not None:
@@ -46,19 +47,20 @@ def open_root(path: bytes) -> int:
 
 
 def open_directory(root: int, path: bytes) -> int:
-    """The directory *path* beneath *root*, to be listed; *path* may be ``.``.
+    """Open the directory *path* beneath *root* for listing; *path* may be ``.``.
 
     Raises:
-        OSError: ELOOP for a link, EXDEV for a mount or a way out, ENOTDIR, ENOENT, EACCES.
+        OSError: ELOOP for a link, EXDEV for another mount or a path that leads out of *root*,
+            ENOTDIR, ENOENT, EACCES.
     """
     return open_beneath(root, path, _DIRECTORY)
 
 
 def open_beneath(root: int, path: bytes, flags: int) -> int:
-    """What is at the relative *path*, on the mount and beneath the directory of *root*.
+    """Open the relative *path* beneath the directory *root* and on the same mount.
 
     Raises:
-        OSError: as `open_directory` does.
+        OSError: the same as `open_directory`.
     """
     if path.startswith(b"/") or b".." in path.split(b"/"):
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
@@ -68,7 +70,7 @@ def open_beneath(root: int, path: bytes, flags: int) -> int:
 
 @cache
 def _call() -> Callable[[int, bytes, bytes], int]:
-    """The system call: the descriptor, or the negative number of the error."""
+    """Return the system call, which returns the descriptor or the negative errno."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -87,7 +89,7 @@ def _call() -> Callable[[int, bytes, bytes], int]:
 
 
 def _openat2(directory: int, path: bytes, flags: int, resolve: int) -> int | None:
-    """The descriptor, or None where the call itself is not to be had."""
+    """Return the descriptor, or None if the system call is not available."""
     if b"\0" in path:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     how = _OPEN_HOW.pack(flags, 0, resolve)

@@ -1,7 +1,7 @@
-"""Whether somebody else could lead a path to somewhere else.
+"""Check that no other user could redirect a path.
 
-What is kept of runs is believed: by their user, and by root.  So each directory on the way,
-and each link, has to belong to us or to root, and nobody else may put another one in its place.
+The user and root believe the files that are kept of runs.  So each directory and each link on the
+way must belong to us or to root, and no other user may be able to replace it.
 """
 
 import grp
@@ -14,7 +14,7 @@ from typing import Final
 from agentctl_supervisor.errors import StateDirectoryError
 
 _MOST_LINKS: Final = 40
-"""As many as the kernel follows: path_resolution(7)."""
+"""The kernel's own limit: path_resolution(7)."""
 _EVERY_UID: Final = ["0", "0", "4294967295"]
 _ACL: Final = "system.posix_acl_access"
 
@@ -22,12 +22,12 @@ ELSEWHERE: Final = "set AGENTCTL_HOME to a directory of yours"
 
 
 def check_ours(path: Path) -> None:
-    """Check that nobody else can lead the absolute *path* elsewhere, as far as it is there.
+    """Check that no other user can redirect the part of the absolute *path* that exists.
 
-    What is not there yet is safely made: only we can, in the last directory that is.
+    The rest can be made safely, because only we can make it in the last existing directory.
 
     Raises:
-        StateDirectoryError: somebody else can, or it is not a directory of ours.
+        StateDirectoryError: another user can redirect it, or it is not our directory.
     """
     at, below = "/", _words(os.fspath(path))
     found = os.lstat(at)
@@ -64,15 +64,16 @@ def check_ours(path: Path) -> None:
 
 
 def is_trusted(uid: int) -> bool:
-    """Whether *uid* is ours or root's, or is not known in our user namespace.
+    """Return whether *uid* is ours or root's, or is unknown in our user namespace.
 
-    Whoever owns what is not known here can do as they like with all that is here.
+    An unknown uid belongs to a user outside of the namespace, who can change everything in it
+    anyway.
     """
     return uid in (os.geteuid(), 0) or (uid == _overflow_uid() and not _has_every_uid())
 
 
 def _check_directory(path: Path, at: str, found: os.stat_result, *, is_last: bool) -> None:
-    """Check *at*, on the way to *path*; ``is_last``: the directory itself."""
+    """Check the directory *at* on the way to *path*; ``is_last``: it is *path* itself."""
     where = "it" if is_last else at
     if not stat.S_ISDIR(found.st_mode):
         raise StateDirectoryError(f"cannot use {path}: {where} is not a directory", ELSEWHERE)
@@ -96,13 +97,13 @@ def _is_open_to_others(at: str, found: os.stat_result) -> bool:
 
 
 def _is_of_one(at: str, found: os.stat_result) -> bool:
-    """Whether the directory's group is its owner's own, as where the umask is 002."""
+    """Return whether the directory's group has only its owner, as on systems with umask 002."""
     try:
         os.getxattr(at, _ACL)
     except OSError:
         pass
     else:
-        return False  # the bits of the group are the mask of more than it
+        return False  # with an ACL, the group bits are a mask for further users and groups
     try:
         owner = pwd.getpwuid(found.st_uid).pw_name
         group = grp.getgrgid(found.st_gid)
@@ -112,7 +113,7 @@ def _is_of_one(at: str, found: os.stat_result) -> bool:
 
 
 def _words(path: str) -> list[str]:
-    """The names in *path*, the last one first."""
+    """Return the components of *path*, the last one first."""
     return [word for word in reversed(path.split("/")) if word not in ("", ".")]
 
 
@@ -131,7 +132,7 @@ def _overflow_uid() -> int:
 
 
 def _has_every_uid() -> bool:
-    """Whether the user namespace is one in which every uid has its own number."""
+    """Return whether the user namespace maps every uid to itself."""
     try:
         return Path("/proc/self/uid_map").read_text().split() == _EVERY_UID
     except OSError:

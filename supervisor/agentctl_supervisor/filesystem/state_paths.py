@@ -1,6 +1,6 @@
-"""Where runs and sockets live, and whether those places are safe to use.
+"""Find the directories of runs and sockets, and check that they are safe to use.
 
-`$AGENTCTL_HOME`, else the XDG state directory, holds the runs.  Sockets live in
+Runs are kept in `$AGENTCTL_HOME`, else in the XDG state directory.  Sockets are in
 `$AGENTCTL_HOME/run`, else in the XDG runtime directory, else below ``/run`` or ``/tmp``.
 """
 
@@ -21,17 +21,17 @@ MAX_SOCKET_PATH: Final = 107
 
 
 def state_root(environ: Mapping[str, str]) -> Path:
-    """The directory that holds everything about runs; it need not be there yet.
+    """Return the directory with all files about runs; it need not exist yet.
 
-    Directories of another user, which sudo and su may leave in the environment, count for
-    nothing unless AGENTCTL_HOME names them: what we made there would be in that user's way.
+    Directories of another user, which sudo and su may leave in the environment, are ignored unless
+    AGENTCTL_HOME names them: files that we make there would cause trouble for that user.
 
     Raises:
-        StateDirectoryError: the environment names none, and nobody knows a home directory.
+        StateDirectoryError: the environment names no directory, and no home directory is known.
     """
     if own := environ.get("AGENTCTL_HOME"):
         return Path(os.path.abspath(own))
-    # The XDG specification: a relative path is to be ignored.
+    # The XDG specification says that a relative path is ignored.
     if (state := environ.get("XDG_STATE_HOME", "")).startswith("/") and not _is_anothers(state):
         return Path(state) / "agentctl"
     home = environ.get("HOME", "")
@@ -49,13 +49,13 @@ def state_root(environ: Mapping[str, str]) -> Path:
 
 
 def private_directory(path: Path) -> None:
-    """Make *path* and what is missing above it, or see that it is ours alone.
+    """Make *path* and the missing directories above it, or check that only we can write to *path*.
 
     Raises:
-        StateDirectoryError: it cannot be made, or others could put something into it.
+        StateDirectoryError: it cannot be made, or other users could put something into it.
     """
     try:
-        # The XDG specification wants them private, too.
+        # The XDG specification wants the directories above to be private, too.
         for missing in reversed([one for one in (path, *path.parents) if not one.exists()]):
             missing.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()
@@ -72,9 +72,9 @@ def private_directory(path: Path) -> None:
 
 
 def socket_path(environ: Mapping[str, str], name: str) -> str:
-    """A path for the socket *name*, short enough to bind, in a directory that is ours alone.
+    """Return a path for the socket *name*, short enough to bind, in a directory only for us.
 
-    The directory is made if it is not there.
+    The directory is made if it does not exist.
 
     Raises:
         StateDirectoryError: no directory can be used.
@@ -84,7 +84,7 @@ def socket_path(environ: Mapping[str, str], name: str) -> str:
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         import hashlib
 
-        # Told apart by what they stand for, or two homes would share one socket.
+        # The digest of the directory: without it, two homes would share one socket.
         digest = hashlib.blake2b(os.fsencode(directory), digest_size=8).hexdigest()
         directory = _last_resort() / digest
         private_directory(directory.parent)
@@ -99,7 +99,7 @@ def socket_path(environ: Mapping[str, str], name: str) -> str:
 
 
 def runtime_directory(environ: Mapping[str, str]) -> Path:
-    """The directory for sockets, if their paths are short enough; it need not be there yet."""
+    """Return the directory for sockets whose paths are short enough; it need not exist yet."""
     if own := environ.get("AGENTCTL_HOME"):
         return Path(os.path.abspath(own)) / "run"
     runtime = environ.get("XDG_RUNTIME_DIR", "")
@@ -111,7 +111,7 @@ def runtime_directory(environ: Mapping[str, str]) -> Path:
 
 
 def socket_directories(environ: Mapping[str, str]) -> list[Path]:
-    """Where sockets of ours may be; none that is somebody else's."""
+    """Return the directories that may have our sockets, without those of other users."""
     found = [runtime_directory(environ), _last_resort()]
     with contextlib.suppress(OSError):
         found += [
@@ -132,7 +132,8 @@ def _last_resort() -> Path:
 
 
 def _is_usable(path: Path) -> bool:
-    # After sudo, XDG_RUNTIME_DIR may be another's: what root left there would be in the way.
+    # After sudo, XDG_RUNTIME_DIR may be another user's.  Files of root there would cause trouble
+    # for that user.
     try:
         return path.stat().st_uid == os.geteuid() and os.access(path, os.W_OK | os.X_OK)
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a run may write, and how its paths are told."""
+"""The directories that a run may write to, and the form of paths in them for reports."""
 
 import os
 from collections.abc import Sequence
@@ -11,12 +11,13 @@ MAX_ROOTS: Final = 32
 
 
 def roots_of(workspace: str, spec: RunSpec) -> tuple[bytes, ...]:
-    """The *workspace* of a run, then what ``--rw`` adds outside of it.
+    """Return the *workspace* of a run, then the paths that ``--rw`` adds outside of it.
 
-    *workspace*, the text of a report or record, is empty where there is no such bound, and so is
-    the answer then.  All paths
-    are absolute; one that is not, in a spec of somebody else's making, would mean whatever
-    our own working directory makes of it.  Whoever opens them still follows no link.
+    *workspace* is the text of a report or record.  If it is empty, the run's writes are not
+    confined, and the result is empty.
+    All paths are absolute.  A relative path, which can be in a spec that another program made, is
+    left out, because its meaning would depend on our working directory.  Code that opens the paths
+    must still follow no link.
     """
     if not workspace:
         return ()
@@ -29,7 +30,10 @@ def roots_of(workspace: str, spec: RunSpec) -> tuple[bytes, ...]:
 
 
 def relative_to(path: bytes, roots: Sequence[bytes]) -> bytes | None:
-    """How *path* is told: relative to the first of *roots*, else absolute; None: beneath none."""
+    """Return *path* relative to the first of *roots*, or absolute if it is beneath another root.
+
+    The result is None if *path* is beneath none of *roots*.
+    """
     for number, root in enumerate(roots):
         if path == root:
             return b"." if number == 0 else root

@@ -1,4 +1,5 @@
-"""What a run is given: its workspace, what it sees, its environment and its network.
+"""The policy of a run: its workspace, its view of the files, its environment and its network.
 
-Everything here reads and decides; nothing is made.  `decision.decide` is the whole of it.
+The modules read and decide.  Only `fresh_directories` makes anything.  The entry point is
+`decision.decide`.
 """

@@ -1,8 +1,8 @@
-"""What is known of whoever starts runs, whatever the run is.
+"""Collect the facts about the caller that are the same for all of the caller's runs.
 
-Its directories are found once for all runs that are started within seconds of each other.  What
-is mounted meanwhile counts at once; and what is reserved is looked for each time, since it hangs
-on links, and on what is not there yet.
+The caller's directories are found once for all runs that start within seconds of each other.  A
+new mount counts at once.  The reserved paths are found again for each run, since they depend on
+links and on paths that do not exist yet.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,11 @@ from agentctl_supervisor.policy.view import Piece
 
 
 class Caller(NamedTuple):
-    """``ours``: what a run sees of agentctl; ``reserved``: what it may not be given to write to.
+    """The facts about the caller.
 
-    ``names``: of directories that have several.
+    ``names``: the other names of directories that have several.
+    ``ours``: the pieces of agentctl in the view of a run.
+    ``reserved``: the paths that a run may not write to.
     """
 
     names: OtherNames
@@ -30,7 +32,7 @@ class Caller(NamedTuple):
 
 
 def caller(environ: Mapping[str, str]) -> Caller:
-    """Whoever has the variables *environ*."""
+    """Return the facts about the caller whose environment is *environ*."""
     names, there = _directories(frozenset(environ.items()), table(), shared_view.moment())
     files, ours = shared_view.ours(there)
     return Caller(names, there, ours, reserved(files, there.obeyed, names))

@@ -1,4 +1,4 @@
-"""Which directory belongs to a named file of code, so that it finds what lies beside it."""
+"""Find the directory that belongs to a named code file, so that the code finds its neighbours."""
 
 import itertools
 import os
@@ -15,15 +15,16 @@ _MODULES: Final = "/node_modules/"
 _COLLECTIONS: Final = frozenset(
     ("Desktop", "Documents", "Downloads", "Music", "Pictures", "Public", "Templates", "Videos")
 )
-"""What lies beside a file in one of these, in a home directory, has nothing to do with it:
+"""Directories in a home directory in which the neighbours of a file do not belong to it:
 xdg-user-dirs(1)."""
 
 
 def code_root(file: str, named: str, places: Places, names: OtherNames) -> str | None:
-    """The directory to show with *file*, the real path of what was *named*; None: it alone.
+    """Return the directory to show with *file*, or None to show the file alone.
 
-    The root of its project, else of its package, else its directory: the first that is not too
-    much.  Programs in a ``bin`` are not code that was named but installed.
+    *file* is the real path of the path *named*.  The candidates are the root of its project, the
+    root of its package, and its directory.  The first one that is not too much is returned.  A
+    program in a ``bin`` directory is installed, so it has no code directory.
     """
     if os.path.basename(os.path.dirname(named)) in BIN and _MODULES not in file:
         return None
@@ -31,7 +32,7 @@ def code_root(file: str, named: str, places: Places, names: OtherNames) -> str |
 
 
 def _candidates(file: str, places: Places) -> Iterator[str]:
-    # A package of Node's finds the others of its project above itself.
+    # A Node package finds the other packages of its project in the directory above itself.
     above, modules, _ = file.partition(_MODULES)
     directory = above if modules else os.path.dirname(file)
     around = list(_upwards(directory))
@@ -56,7 +57,7 @@ def _has(directory: str, names: Iterable[str]) -> bool:
 
 
 def _is_hidden(directory: str, places: Places) -> bool:
-    """Whether it is, or lies in, a directory where programs keep things in a home directory."""
+    """Return whether *directory* is, or lies in, a hidden directory of a home directory."""
     return any(
         part.startswith(".")
         for home in places.homes
@@ -67,7 +68,7 @@ def _is_hidden(directory: str, places: Places) -> bool:
 
 
 def _is_fit(root: str, places: Places, names: OtherNames) -> bool:
-    """Whether nothing is in *root* that a run should not see for the sake of a file in there."""
+    """Return whether a run may see all of *root* because of one file in it."""
     above, name = os.path.split(root)
     if above in places.homes and name in _COLLECTIONS:
         return False

@@ -1,4 +1,4 @@
-"""The policy of one run: from what was asked for, and what is there, to what it gets."""
+"""Decide the policy of one run from its specification and the state of the host."""
 
 import os
 from collections.abc import Mapping
@@ -54,12 +54,12 @@ _KEPT_BY_ALL_NAMES: Final = (Rank.CODE, Rank.PROTECTED, Rank.KEPT, Rank.COVERED)
 
 @dataclass(frozen=True)
 class Policy:
-    """What a run gets.  At basic and none, all that the caller has: ``view`` is empty then.
+    """The policy of a run.  At basic and none, a run gets all of the caller's; ``view`` is empty.
 
-    ``argv``, ``env``, ``cwd``: as the run has them.  ``tmp`` and ``home``: its own.
-    ``to_make``: directories of its own that its supervisor makes before, in its run directory.
-    ``exposed``: protected names that could not be protected, and why.
-    ``unseen``: variables that name a path which exists and which the run does not see, with it.
+    ``argv``, ``env``, ``cwd``: the values at the start.  ``tmp``, ``home``: the run's directories.
+    ``to_make``: own directories that the supervisor makes in the run directory before the start.
+    ``exposed``: pairs of a path that should be protected but cannot be, and the reason.
+    ``unseen``: pairs of a variable and a path in its value that exists but is not in the view.
     """
 
     level: Sandbox
@@ -79,10 +79,11 @@ class Policy:
 
 @dataclass(frozen=True)
 class Ground:
-    """Where a run is started from.
+    """The surroundings that a run is started from.
 
-    ``here``: our working directory, absolute.  ``run_directory``: what is kept of the run.
-    ``own_uid``: the run's uid and gid on the host, if it has its own.
+    ``here``: the supervisor's working directory, absolute.
+    ``run_directory``: the directory with the files that are kept of the run.
+    ``own_uid``: the run's uid and gid on the host, if the run has its own.
     """
 
     environ: Mapping[str, str]
@@ -102,11 +103,11 @@ class Ground:
 
 
 def decide(spec: RunSpec, ground: Ground) -> Policy:
-    """What the run of *spec*, whose level and network are settled, gets.
+    """Return the policy for the run of *spec*, in which level and network are already set.
 
     Raises:
-        SpecError: something that was asked for is not there, or too much.
-        UnreadableError: what is to be kept from the run cannot be known.
+        SpecError: a path that was asked for does not exist, or gives the run too much.
+        UnreadableError: a path that decides a protection cannot be read.
     """
     level, network = spec.sandbox, spec.net
     assert level is not None
@@ -124,7 +125,7 @@ def decide(spec: RunSpec, ground: Ground) -> Policy:
 
 
 def usual_workspace(cwd: str, environ: Mapping[str, str]) -> Workspace:
-    """That of a run that begins in *cwd* and names none; a fresh one is called ``/``."""
+    """Return the workspace of a run in *cwd* that names none; the path of a fresh one is ``/``."""
     known = caller(environ)
     here = look(cwd, known.names)
     return choose(None, here, "/", places=known.places, reserved=known.reserved)
@@ -168,7 +169,7 @@ class _Confined:
             self._home, self._tmp = self._home_inside(), "/tmp"
 
     def _writable_by_runs(self, here: str) -> tuple[str, ...]:
-        """Where this run can write, and where earlier ones may have."""
+        """Return the directories that this run can write to, or that earlier runs may have."""
         found = list(self._writable_now)
         if not self._places.why_no_workspace(here):
             found.append(here)
@@ -180,10 +181,10 @@ class _Confined:
         return self._names.with_all((self._workspace.path, *named))
 
     def _own_choice(self, option: str, path: str, writable: tuple[str, ...]) -> str:
-        """*path* in full.
+        """Return the absolute form of *path*, the value of *option*.
 
         Raises:
-            SpecError: a link in *writable*, where a run may have made it, leads out of there.
+            SpecError: a link in *writable*, which a run may have made, leads out of *writable*.
         """
         full = os.path.abspath(os.path.join(self._ground.here, path))
         fit = self._names.with_all(d for d in writable if not self._places.why_no_workspace(d))
@@ -279,7 +280,7 @@ class _Confined:
         return found.argv if spec.argv is not None else ()
 
     def _show_beside(self, path: str, why: str) -> None:
-        """Show what belongs to the named file *path*, unless that is in the workspace."""
+        """Show the code directory of the file *path*, unless the run can write around the file."""
         try:
             followed = follow(path)
         except OSError:
@@ -349,7 +350,7 @@ class _Confined:
             self._gathered.show(full, option, Rank.NAMED, writable=writable, mapped=True)
 
     def _cover_sockets(self) -> None:
-        """A run without a network reaches no service by its socket, but those that it is given."""
+        """Cover services' sockets that no option names, if the run is at strict without network."""
         if self._level is not Sandbox.STRICT or self._network is Network.HOST:
             return
         pieces = self._gathered.pieces
@@ -366,13 +367,13 @@ class _Confined:
                 self._gathered.put(Piece(cover, sockets.WHY, Rank.COVERED))
 
     def _keep_imports(self) -> None:
-        """What decides about our imports stays as it is, wherever a run may write around it."""
+        """Keep read-only what decides about agentctl's imports, inside all writable directories."""
         around = [piece.path for piece in self._gathered.all() if piece.writable]
         for path in self._reserved.around(around):
             self._gathered.show(path, "it decides what agentctl itself does", Rank.KEPT)
 
     def _keep_other_names(self) -> None:
-        """What may not be written to may not be so by another name either."""
+        """Keep read-only paths read-only under their other names (mount points), too."""
         pieces = self._gathered.all()
         writable = tuple(piece.path for piece in pieces if piece.writable)
         for directory in writable:
@@ -386,7 +387,7 @@ class _Confined:
                     self._gathered.put(piece.at(name))
 
     def _keep_mount(self, point: str) -> None:
-        """What is mounted at *point*, if it is ours or the system's by another name."""
+        """Protect the mount at *point* if another name of it is agentctl's or the system's."""
         for name in self._names.of(point):
             if self._places.why_state(name):
                 cover = Cover(os.fsencode(point))
@@ -395,7 +396,7 @@ class _Confined:
                 self._gathered.show(point, f"another name of {name}", Rank.KEPT)
 
     def _protect_names(self, directory: str) -> None:
-        """Protect what other programs obey in *directory*, which the run may write to."""
+        """Protect the files that other programs obey in the writable *directory*."""
         for name, why in protected.names_in(directory, self._spec.unprotect).items():
             path = os.path.join(directory, name)
             if not is_there(path):
@@ -411,17 +412,17 @@ class _Confined:
             told = path.removeprefix(self._workspace.path.rstrip("/") + "/")
             self._exposed.append((told, "a link cannot be protected"))
             return
-        # Somebody else's stays that: a key of root's, where root runs something in the
-        # directory of a user, is not the run's to read.
+        # A file of another user is not mapped to the run's uid.  Example: root starts a run in
+        # a user's directory, and a key in it belongs to root.  The run must not read that key.
         mapped = not belongs_to_another(path, directory)
         self._gathered.put(Piece(Bind(os.fsencode(path), mapped=mapped), why, Rank.PROTECTED))
 
     # --- its own -----------------------------------------------------------
 
     def _home_inside(self) -> str:
-        """Where its home is at strict: where the caller's is, if a directory can be put there."""
+        """Return the run's home at strict: the caller's path if a directory can be put there."""
         home = self._places.home
-        # "/" is the home of a uid that no user database has, as in many containers.
+        # A uid that is not in the user database has "/" as its home, as in many containers.
         if home in {"/", "/dev", "/proc"} or not os.path.isdir(home):
             return _OWN_HOME
         if self._places.why_no_workspace(home) == "the system's":
@@ -447,7 +448,7 @@ class _Confined:
             parts.append((Text(os.fsencode(system_view.HOSTS), accounts.HOSTS), "its own loopback"))
         else:
             self._gathered.show(system_view.HOSTS, "the network", Rank.SEEN, mapped=False)
-        # The paths that a person writes, where they lead through links.
+        # Keep the links in the paths that the user writes, so that these paths work in the run.
         for path in (self._ground.here, self._ground.environ.get("HOME", "")):
             parts += [(link, "a link on the way") for link in _links(path)]
         for part, why in parts:
@@ -464,7 +465,7 @@ class _Confined:
             self._gathered.put(Piece(bind, why, Rank.WORKSPACE))
 
     def _refuse_changeable(self, view: View) -> None:
-        """At standard nothing can be taken out of a directory that is given."""
+        """Refuse, or list as exposed, the pieces that standard cannot exclude from a directory."""
         for piece in view.changeable:
             if piece.rank >= Rank.KEPT:
                 raise SpecError(
@@ -486,7 +487,7 @@ def _links(path: str) -> list[Link]:
 def _leads_elsewhere(path: str) -> bool:
     try:
         return os.path.realpath(path, strict=True) != path
-    except OSError:  # a link that leads nowhere, or that another run exchanges at this moment
+    except OSError:  # a dangling link, or a link that another run is replacing now
         return True
 
 
@@ -494,5 +495,5 @@ def _configures_agentctl(path: str) -> bool:
     try:
         data = whole(path, _CONFIG_BYTES)
     except UnreadableError:
-        return True  # for all we know: as it is, it stays
+        return True  # it may have settings for agentctl: protect it
     return data is not None and protected.has_settings(data)

@@ -1,6 +1,7 @@
-"""What a run knows of our environment: at strict and standard little, and only what was chosen.
+"""Choose the environment variables of a run.
 
-Values never reach a disk.  A secret gets in by name: ``--env NAME``.
+At strict and standard a run gets few variables of the caller, and those that were chosen.  Values
+are never written to a disk.  A secret is passed by name: ``--env NAME``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,29 +13,29 @@ from agentctl_protocol.vocabulary import CONFINED, Sandbox
 INHERITED: Final = frozenset(
     {"PATH", "LANG", "LANGUAGE", "TERM", "COLORTERM", "TZ", "NO_COLOR", "SHELL"}
 )
-"""What every run gets of ours, besides ``LC_*``: nothing that could be a secret."""
+"""The variables of the caller that every run gets, besides ``LC_*``.  None can be a secret."""
 
 OWN: Final = ("HOME", "LOGNAME", "PWD", "TMPDIR", "USER")
-"""What the run has of its own, unless it was given another."""
+"""The variables for which a run has its own value, unless the caller gives another."""
 
 
 def inherited(level: Sandbox, environ: Mapping[str, str]) -> dict[str, str]:
-    """What of *environ* a run at *level* gets without anybody asking for it."""
+    """Return the variables of *environ* that a run at *level* gets without an option."""
     if level not in CONFINED:
         return dict(environ)
     return {name: value for name, value in environ.items() if is_inherited(name)}
 
 
 def is_inherited(name: str) -> bool:
-    """Whether every run gets the variable *name*, if we have it."""
+    """Return whether every run gets the variable *name* if the caller has it."""
     return name in INHERITED or name.startswith("LC_")
 
 
 def chosen(words: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """What ``--env NAME`` (from *environ*) and ``--env NAME=VALUE`` add.
+    """Return the variables that ``--env NAME`` (value from *environ*) and ``--env NAME=VALUE`` add.
 
     Raises:
-        SpecError: it is no name, or *environ* has no such variable.
+        SpecError: a name is not valid, or *environ* has no such variable.
     """
     added: dict[str, str] = {}
     for word in words:

@@ -1,4 +1,4 @@
-"""A policy as data, for people and for programs: what a run would get, and why."""
+"""Convert a policy to data for people and programs: what a run would get, and why."""
 
 import os
 from collections.abc import Iterator
@@ -17,31 +17,35 @@ from agentctl_supervisor.policy.view import Piece, Rank
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A path, and why it is there, or is not to be."""
+    """A path, and the reason why it is in the view or must not be."""
 
     path: str
     why: str
 
 
 class InMemory(msgspec.Struct, frozen=True):
-    """A directory in memory, the run's own, gone with it."""
+    """The run's own directory in memory, which disappears with the run."""
 
     path: str
     size_bytes: int
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run would get.
+    """The description of what a run would get.
 
-    ``everything``: it sees and reaches what its caller does, and no list below says more.
-    ``own_uid``: it has a user of its own.  ``workspace_why``: why it is a fresh one.
-    ``protected``: names in the workspace that it cannot change; ``exposed``: those that are
-    there and that it can, with the reason; ``missing``: those that are not there, and are
-    told of if the run makes them.  ``environment``: names of variables that are the caller's;
-    ``environment_own``: those that are the run's.  ``unseen``: paths that
-    the caller's variables name, and that the run does not see.  ``calls``: rules for the gate.
-    ``origins``: where settings came from.
-    ``steps``: what is taken from the run, in order, as its keepers list it.
+    ``everything``: the run sees and reaches everything that its caller does.  The lists of paths
+    are then empty.
+    ``own_uid``: the run has its own uid.
+    ``workspace_why``: the reason why the workspace is a fresh one.
+    ``protected``: names in the workspace that the run cannot change.
+    ``exposed``: names that exist and that the run can change, with the reason.
+    ``missing``: names that do not exist; the report lists them if the run makes them.
+    ``environment``: variables with the caller's value.
+    ``environment_own``: variables with the run's own value.
+    ``unseen``: paths in the caller's variables that the run does not see.
+    ``calls``: rules for the gate.
+    ``origins``: the places where settings come from.
+    ``steps``: the restrictions of the run, in order, as its keepers list them.
     """
 
     schema: int = SCHEMA
@@ -80,7 +84,7 @@ def explain(
     limits: tuple[Limit, ...] = (),
     steps: tuple[Any, ...] = (),
 ) -> Explanation:
-    """*policy*, which is that of *spec*, in words."""
+    """Return the description of *policy*, the policy of *spec*."""
     pieces = policy.view.pieces
     own = () if policy.workspace is None else environment.OWN
     return Explanation(
@@ -125,7 +129,7 @@ def explain(
 
 
 def _call_rules(spec: RunSpec) -> Iterator[str]:
-    """What the gate is told about calls, one rule a line."""
+    """Yield the gate's rules for calls, one rule a line."""
     for word, patterns in (
         ("only", spec.allow),
         ("never", spec.deny),
@@ -149,7 +153,7 @@ def _shown(pieces: tuple[Piece, ...], *, writable: bool) -> tuple[Shown, ...]:
 
 
 def _inside(path: str, policy: Policy) -> str:
-    """*path* as it is called in the workspace, if it lies there."""
+    """Return *path* relative to the workspace if it lies there, else unchanged."""
     assert policy.workspace is not None
     return to_text(path).removeprefix(policy.workspace.told.rstrip("/") + "/")
 

@@ -1,7 +1,8 @@
-"""Directories of a run's own on the disk, made before it.
+"""Make a run's own directories on the disk before the run starts.
 
-A fresh workspace stays as long as the run is kept: what the run made is in it.  Home and ``/tmp``
-at standard, which has no memory of its own to put them into, go with the run's end (`Aftermath`).
+A fresh workspace has the files that the run made, so it stays as long as the run is kept.  At
+standard, home and ``/tmp`` are on the disk too, because a run has no file system in memory there.
+They are removed at the run's end (`Aftermath`).
 """
 
 import os
@@ -10,14 +11,14 @@ from agentctl_supervisor.policy.decision import Policy
 
 
 def make(policy: Policy, own_uid: int | None) -> None:
-    """Make the directories of *policy*, for *own_uid* where that is to own them.
+    """Make the directories of *policy*, and give home and ``/tmp`` to *own_uid* if there is one.
 
     Raises:
-        OSError: one cannot be made.
+        OSError: a directory cannot be made.
     """
     for path in policy.to_make:
         os.mkdir(path, 0o700)
-        # A workspace stays the caller's, as every other: what is made in it is given back.
+        # A workspace always belongs to the caller; files that the run makes in it are handed over.
         if own_uid is not None and path in (policy.home, policy.tmp):
-            # Made just now by us, in a directory of ours that nobody else can enter.
+            # Safe: we made it just now, in our own directory that no other user can enter.
             os.chown(path, own_uid, own_uid, follow_symlinks=False)

@@ -1,7 +1,7 @@
-"""The settings in a file of git's, as git-config(1) describes its syntax.  Pure.
+"""Parse the settings in a file of git, with the syntax of git-config(1).  Pure.
 
-What git would not understand is an error here, too, and not passed over: it may be the one
-setting that matters, once somebody has mended the file.
+A syntax error for git is also an error here.  It is not skipped, since a faulty line may be the
+setting that matters after somebody has repaired the file.
 """
 
 import re
@@ -19,11 +19,11 @@ _ESCAPED: Final = {"\n": "", "\r\n": "", "n": "\n", "t": "\t", "b": "\b"}
 
 
 class SyntaxFaultError(ValueError):
-    """It is not in git's syntax.  The text says where."""
+    """The text is not in git's syntax.  The message says in which line."""
 
 
 class Setting(NamedTuple):
-    """``section`` and ``key`` in small letters; ``value`` is empty for one without ``=``."""
+    """A setting.  ``section`` and ``key`` are in lower case; ``value`` is empty without ``=``."""
 
     section: str
     key: str
@@ -31,10 +31,10 @@ class Setting(NamedTuple):
 
 
 def settings(text: str) -> Iterator[Setting]:
-    """All settings in *text*, in order.
+    """Yield all settings in *text*, in order.
 
     Raises:
-        SyntaxFaultError: it is not in git's syntax.
+        SyntaxFaultError: *text* is not in git's syntax.
     """
     text = text.removeprefix("\ufeff")
     section, at = "", _after_blank(text, 0)
@@ -56,13 +56,13 @@ def _after_blank(text: str, at: int) -> int:
 
 
 def _value(text: str, at: int) -> tuple[str, int]:
-    """The value that begins *at*, and where it ends.  Blanks at its end do not count."""
+    """Return the value that begins *at*, without trailing blanks, and the position of its end."""
     plain = _PLAIN.match(text, at)
     assert plain is not None
-    if plain.end() == len(text) or text[plain.end()] == "\n":  # as most are
+    if plain.end() == len(text) or text[plain.end()] == "\n":  # most values
         return plain[0].rstrip(" \t\r"), plain.end()
     found: list[str] = []
-    kept = 0  # how many of them blanks at the end cannot be taken from
+    kept = 0  # the number of pieces from which no trailing blanks are removed
     quoted = False
     while at < len(text) and (quoted or text[at] != "\n"):
         piece = _PIECE.match(text, at)

@@ -1,8 +1,8 @@
-"""What git obeys in a repository, and what is called differently in each one.
+"""Find the files that git obeys in a repository and whose names differ between repositories.
 
-Submodules and other working trees have hooks and settings of their own, and the settings may
-name files in the workspace.  Only what is there is found.  A repository may be a run's work:
-where there is more than can be read, the run is refused.
+Submodules and other working trees have their own hooks and settings, and the settings may name
+files in the workspace.  Only files that exist are found.  An earlier run may have made the
+repository: if it has more than can be read, the new run is refused.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from agentctl_supervisor.policy.untrusted_files import (
 )
 
 MOST: Final = 32
-"""Submodules and working trees that are protected one by one: each costs a run three mounts."""
+"""The most submodules or working trees that are protected one by one; each costs three mounts."""
 
 MODULES: Final = ".git/modules"
 WORKTREES: Final = ".git/worktrees"
@@ -44,10 +44,10 @@ _EXECUTED: Final = {
 
 
 def is_git_directory(directory: str) -> bool:
-    """Whether git takes *directory* itself for a repository: gitrepository-layout(5).
+    """Return whether git takes *directory* itself for a repository: gitrepository-layout(5).
 
     Raises:
-        UnreadableError: that cannot be known.
+        UnreadableError: *directory* cannot be examined.
     """
     return is_there(os.path.join(directory, "HEAD")) and any(
         is_there(os.path.join(directory, name)) for name in ("objects", "commondir")
@@ -55,8 +55,9 @@ def is_git_directory(directory: str) -> bool:
 
 
 class _Source(NamedTuple):
-    """A file of settings.  ``trees``: the working trees that it is for; relative paths of hooks
-    mean files in those.
+    """A settings file.
+
+    ``trees``: the working trees that the settings are for.  Relative paths of hooks start there.
     """
 
     file: str
@@ -64,12 +65,12 @@ class _Source(NamedTuple):
 
 
 def found(workspace: str, is_freed: Callable[[str], bool] = lambda _: False) -> dict[str, str]:
-    """The names in the repository of *workspace*, relative to it, each with the reason.
+    """Return the names in the repository of *workspace*, relative to it, each with the reason.
 
-    *is_freed*: names that the run may write to, so that nothing hangs on what they say.
+    *is_freed*: tells whether the run may write to a name; such a file is not read.
 
     Raises:
-        UnreadableError: what git obeys there cannot be known.
+        UnreadableError: a file that git obeys cannot be read.
     """
     if is_freed(".git"):
         return {}
@@ -110,10 +111,12 @@ def _of_worktrees(directories: Sequence[str]) -> dict[str, str]:
 
 
 def _modules(workspace: str) -> list[str]:
-    """Their git directories: a submodule's name may have slashes, and it submodules itself.
+    """Return the git directories of all submodules.
+
+    The name of a submodule may have slashes, and a submodule may have submodules itself.
 
     Raises:
-        UnreadableError: there are too many to read the settings of each.
+        UnreadableError: there are too many of them, or they are nested too deeply.
     """
     pending = deque([(MODULES, 0)])
     given: list[str] = []
@@ -133,10 +136,10 @@ def _modules(workspace: str) -> list[str]:
 
 
 def _children(workspace: str, directory: str) -> list[str]:
-    """The directories in *directory*, links left out.
+    """Return the directories in *directory*, without links.
 
     Raises:
-        UnreadableError: it has too many of them, or of other things.
+        UnreadableError: it has too many entries.
     """
     names: list[str] = []
     for number, entry in enumerate(entries(os.path.join(workspace, directory))):
@@ -160,7 +163,7 @@ def _too_many(workspace: str, directory: str) -> UnreadableError:
 
 
 def _sources(workspace: str, modules: Sequence[str], worktrees: Sequence[str]) -> list[_Source]:
-    """The settings of the repository that lies in *workspace*, and of all that belongs to it."""
+    """Return the settings files of the repository in *workspace*, its submodules and worktrees."""
     git = os.path.join(workspace, ".git")
     linked = [(name, _linked_tree(os.path.join(workspace, name))) for name in worktrees]
     everywhere = (workspace, *(tree for _, tree in linked if tree))
@@ -182,10 +185,10 @@ def _sources(workspace: str, modules: Sequence[str], worktrees: Sequence[str]) -
 
 
 def _behind_a_file(workspace: str) -> list[_Source]:
-    """The settings that count where ``.git`` is a file: in a submodule, or a linked worktree."""
+    """Return the settings files if ``.git`` is a file: in a submodule or a linked worktree."""
     path = os.path.join(workspace, ".git")
     there = status(path, follow=True)
-    if there is None or not stat.S_ISREG(there.st_mode):  # which git takes for none
+    if there is None or not stat.S_ISREG(there.st_mode):  # no repository for git
         return []
     told = _line(path)
     if not told.startswith(_GITDIR):
@@ -199,13 +202,16 @@ def _behind_a_file(workspace: str) -> list[_Source]:
 
 
 def _linked_tree(directory: str) -> str:
-    """The working tree of the *directory* in ``.git/worktrees``, or nothing: gitdir says it."""
+    """Return the working tree of *directory* in ``.git/worktrees``, from its file ``gitdir``.
+
+    The result is empty if that file does not exist.
+    """
     link = _line(os.path.join(directory, "gitdir"))
     return os.path.dirname(os.path.normpath(os.path.join(directory, link))) if link else ""
 
 
 def _tree_of_module(directory: str, files: Sequence[str]) -> str:
-    """The working tree of a submodule, as its settings say it; else git works in *directory*."""
+    """Return the working tree of a submodule from its settings, else *directory*, as git does."""
     told = [
         setting.value
         for file in files
@@ -216,7 +222,10 @@ def _tree_of_module(directory: str, files: Sequence[str]) -> str:
 
 
 def _of_the_user() -> Iterator[str]:
-    """What counts in every repository.  No run reaches it, and git complains of what is wrong."""
+    """Yield the settings files that count in every repository: the system's and the user's.
+
+    No run can change them.  A faulty one is left out, since git itself reports its errors.
+    """
     home = os.path.expanduser("~")
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     for file in ("/etc/gitconfig", f"{config}/git/config", f"{home}/.gitconfig"):
@@ -226,9 +235,9 @@ def _of_the_user() -> Iterator[str]:
 
 
 def _line(file: str) -> str:
-    """The one line of a small *file*; nothing if it is not there."""
+    """Return the one line of a small *file*; empty if the file does not exist or has a NUL."""
     data = whole(file, _LINE_BYTES) or b""
-    # No path has one: git ends there, or complains.
+    # No path can have a NUL: git stops there, or reports an error.
     return "" if b"\0" in data else os.fsdecode(data).rstrip("\n")
 
 
@@ -238,10 +247,10 @@ def _line(file: str) -> str:
 def _named(
     workspace: str, sources: Iterable[_Source], is_freed: Callable[[str], bool]
 ) -> Iterator[tuple[str, str]]:
-    """What the settings of *sources* name of the workspace: hooks, and more settings.
+    """Yield the files of the workspace that the settings name: hooks, and more settings files.
 
     Raises:
-        UnreadableError: it cannot be known what they name.
+        UnreadableError: the settings cannot be read, or they include too many files.
     """
     pending = [one for one in sources if not is_freed(os.path.relpath(one.file, workspace))]
     most = len(pending) + _INCLUDED
@@ -259,7 +268,7 @@ def _named(
                 if not lies_inside(path, workspace):
                     continue
                 yield os.path.relpath(path, workspace), why or "git reads it as its config"
-                # What a link leads to is not the repository's to say, and may lie anywhere.
+                # A link is not followed: its target is not part of the repository.
                 if is_include and path not in known and os.path.realpath(path) == path:
                     known.add(path)
                     pending.append(_Source(path, trees))

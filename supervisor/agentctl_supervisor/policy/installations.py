@@ -1,4 +1,4 @@
-"""Directories that programs are installed in, and what to show of them."""
+"""The directories that programs are installed in, and which parts of them a run sees."""
 
 import itertools
 import os
@@ -10,21 +10,21 @@ from agentctl_supervisor.policy.unsuitable_directories import Places
 from agentctl_supervisor.policy.untrusted_files import UnreadableError, entries
 
 BIN: Final = frozenset({"bin", "sbin", "shims"})
-"""What a directory of programs is called that has its libraries beside it."""
+"""The names of program directories that have their libraries beside them."""
 
 _SYSTEM: Final = ("/usr", "/opt", "/bin", "/lib", "/nix/store", "/gnu/store")
 _MOST_LIBRARIES: Final = 20_000
 _OF_PREFIX: Final = ("bin", "lib", "lib64", "libexec", "include")
 _OF_MANAGERS: Final = ("shims", "versions", "version", "plugins", "installs", "tools")
-"""Where pyenv, rbenv, nodenv, asdf and volta keep what they choose from."""
+"""The directories where pyenv, rbenv, nodenv, asdf and volta keep the versions that they manage."""
 
 _TOOLCHAINS: Final = {"rustup": (".rustup/toolchains", ".rustup/settings.toml")}
-"""What stands in for other programs, by its name on the search path, and where those are, from
-the home directory."""
+"""Programs that start other programs, by their name on the search path, and the paths of those
+programs relative to the home directory."""
 
 
 def is_installation(prefix: str) -> bool:
-    """Whether *prefix* is the system's, or holds Python, Node or a virtual environment."""
+    """Return whether *prefix* is the system's, or holds Python, Node or a virtual environment."""
     real = os.path.realpath(prefix)
     if any(is_beneath(real, system) for system in _SYSTEM):
         return True
@@ -45,10 +45,11 @@ def is_installation(prefix: str) -> bool:
 
 
 def prefix_parts(prefix: str, places: Places) -> list[str]:
-    """What to show of the installation *prefix*: all of it, unless it holds more than that.
+    """Return the paths to show of the installation *prefix*.
 
-    As a home directory does, and what programs keep in a hidden directory of their own there:
-    beside ``~/.cargo/bin`` lies a password for crates.io.
+    This is all of it, unless the directory holds other files, too.  Examples are a home directory
+    and a program's own hidden directory in it: beside ``~/.cargo/bin`` lies a password for
+    crates.io.
     """
     real = os.path.realpath(prefix)
     names: tuple[str, ...]
@@ -63,9 +64,9 @@ def prefix_parts(prefix: str, places: Places) -> list[str]:
 
 
 def beside(directory: str, places: Places) -> Iterator[str]:
-    """What the programs in a *directory* of the search path cannot do without.
+    """Yield the paths that the programs in a *directory* of the search path need.
 
-    Less than what is shown of the program that a run is: it is the caller who names that.
+    This is less than for the program that the run executes, because the caller names that one.
     """
     real = os.path.realpath(directory)
     prefix = os.path.dirname(real)

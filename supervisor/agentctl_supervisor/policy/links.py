@@ -1,4 +1,4 @@
-"""Where a path leads, link by link."""
+"""Follow a path link by link."""
 
 import errno
 import os
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import Final
 
 _MOST_LINKS: Final = 40
-"""As many as the kernel follows: path_resolution(7)."""
+"""The kernel's own limit: path_resolution(7)."""
 _SHOWN: Final = 120
 
 
 @dataclass(frozen=True)
 class Followed:
-    """A path without a link in it, and the links that led there: their places, and their texts.
+    """A path without links, and the links that led there.
 
-    A place has no link above itself, so that the links can be made in any order.
+    ``links``: pairs of the path of a link and its target text.  No component above the path of a
+    link is a link itself, so the links can be made in any order.
     """
 
     real: str
@@ -26,7 +27,7 @@ def follow(path: str) -> Followed:
     """Follow every link of the absolute *path*.
 
     Raises:
-        OSError: something on the way is not there, is no directory, or links to itself.
+        OSError: a component does not exist or is not a directory, or there are too many links.
     """
     followed, stopped = follow_there(path)
     if stopped is not None:
@@ -35,9 +36,10 @@ def follow(path: str) -> Followed:
 
 
 def follow_there(path: str, known: dict[str, str] | None = None) -> tuple[Followed, OSError | None]:
-    """Follow the absolute *path* as far as it leads, and say what stopped it before its end.
+    """Follow the absolute *path* as far as possible, and return the error that stopped it, if any.
 
-    *known*: what the links said that were read already, "" for what is none; it is added to.
+    *known*: the target texts of paths that were read earlier, "" for a path that is not a link.
+    This function adds to it.
     """
     known = {} if known is None else known
     left = _words(path)
@@ -54,7 +56,7 @@ def follow_there(path: str, known: dict[str, str] | None = None) -> tuple[Follow
             try:
                 known[at] = os.readlink(at)
             except OSError as error:
-                if error.errno != errno.EINVAL:  # which is said of what is there, and no link
+                if error.errno != errno.EINVAL:  # EINVAL: the path exists and is not a link
                     return Followed(real, tuple(links.items())), error
                 known[at] = ""
         if not (target := known[at]):
@@ -72,24 +74,25 @@ def follow_there(path: str, known: dict[str, str] | None = None) -> tuple[Follow
 
 
 def _words(path: str) -> list[str]:
-    """The names in *path*, the last one first."""
+    """Return the components of *path*, the last one first."""
     return [word for word in reversed(path.split("/")) if word not in ("", ".")]
 
 
 def is_beneath(path: str, directory: str) -> bool:
-    """Whether *path* is *directory* or lies beneath it.  Both are real paths."""
+    """Return whether *path* is *directory* or lies beneath it.  Both are real paths."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def lies_inside(path: str, directory: str) -> bool:
-    """Whether *path* lies beneath *directory*, and is not itself."""
+    """Return whether *path* lies beneath *directory* and is not *directory* itself."""
     return path != directory and is_beneath(path, directory)
 
 
 def leads_out(followed: Followed, directories: Iterable[str]) -> bool:
-    """Whether a link in one of *directories* led out of all of them.
+    """Return whether a link in one of *directories* leads out of all of them.
 
-    Where runs can write, a link may be theirs: it says nothing about what its caller wants.
+    A link in a directory that runs can write to may be made by a run, so it does not show what
+    the caller wants.
     """
     inside = tuple(directories)
     if any(is_beneath(followed.real, directory) for directory in inside):
@@ -98,5 +101,5 @@ def leads_out(followed: Followed, directories: Iterable[str]) -> bool:
 
 
 def cut_short(path: str) -> str:
-    """*path* for a message, which is to stay one that can be read."""
+    """Shorten *path* for a message, so that the message stays readable."""
     return path if len(path) <= _SHOWN else path[:_SHOWN] + "..."

@@ -1,4 +1,4 @@
-"""What no run may be given to write to: what is ours, what we obey, and where we import from."""
+"""The paths that no run may write to: agentctl's own files, its settings, its import path."""
 
 import errno
 import os
@@ -18,9 +18,10 @@ _OURS: Final = "agentctl's own, or its interpreter's"
 
 
 class Refusal(NamedTuple):
-    """Why a run may not have a path to write to, completing "PATH is", and a way out.
+    """The reason why a run may not write to a path, and a hint for the user.
 
-    Both are empty if it may; the way out also where there is none in particular.
+    ``why`` completes the sentence "PATH is ...".  Both fields are empty if the run may write
+    there.  ``hint`` is also empty if there is no special advice.
     """
 
     why: str = ""
@@ -29,11 +30,12 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True)
 class Reserved:
-    """What no run may be given to write to.
+    """The paths that no run may write to.
 
-    ``kept``: the real paths of ours.
-    ``searched``: the real directories that we import from, each with a way out.
-    ``deciding``: what is refused itself, since it is decided there what those are.
+    ``kept``: the real paths of agentctl's own files.
+    ``searched``: the real directories that agentctl imports from, each with a hint.
+    ``deciding``: paths of which only the path itself is refused, not what lies beneath it:
+    settings and state, and directories whose content decides where a reserved path leads.
     """
 
     kept: tuple[str, ...] = ()
@@ -42,7 +44,7 @@ class Reserved:
     names: OtherNames = OtherNames(())  # noqa: RUF009 - never changed
 
     def why_not(self, path: str, others: Iterable[str] = ()) -> Refusal:
-        """Whether a run may have the real *path*, which *others* lead to as well, to write to."""
+        """Return why a run may not write to the real *path*, whose other names are *others*."""
         for name in (path, *others):
             why, hint = self._why_not(name)
             if why:
@@ -64,7 +66,7 @@ class Reserved:
         return self.deciding.get(path, Refusal())
 
     def around(self, directories: Iterable[str]) -> list[str]:
-        """Of what decides about us, that which lies inside one of *directories*, by any name."""
+        """Return the reserved paths that lie inside one of *directories*, under any name."""
         within = tuple(directories)
         found: dict[str, None] = {}
         for path in (*self.kept, *self.searched, *self.deciding):
@@ -75,11 +77,11 @@ class Reserved:
 
 
 def reserved(files: Iterable[OwnFile], obeyed: Iterable[str], names: OtherNames) -> Reserved:
-    """What is reserved of *files*, of *obeyed*, settings and state, and of what we import.
+    """Return the reserved paths: *files*, *obeyed* (settings and state), and what we import.
 
-    *names*: of what is mounted in it, too.
-    Of what is not there, the nearest directory that is decides, and wherever a link is on the
-    way, the directory that it is in.
+    *names*: the other names of directories; the result has those of mounts inside, too.
+    If a path does not exist, the nearest existing directory above it is reserved.  If a link is
+    on the way to a path, the directory of the link is reserved.
     """
     found = _Found()
     for file in files:
@@ -138,9 +140,10 @@ class _Found:
                 self.kept[found] = None
 
     def _follow(self, path: str, refusal: Refusal) -> str | None:
-        """The real path of *path*, if it is there; what decides which that is, is noted.
+        """Return the real path of *path*, or None if it does not exist.
 
-        *refusal*: that of *path* itself.
+        Add the directories that decide where *path* leads to ``deciding``.
+        *refusal*: the refusal for *path* itself.
         """
         followed, stopped = follow_there(path, self._known)
         what, hint = refusal
@@ -154,7 +157,10 @@ class _Found:
 
 
 def _with_making(path: str, hint: str) -> str:
-    """*hint*, and how to make *path*, where that is a directory and its name can be said."""
+    """Return *hint* with the command that makes *path*.
+
+    The command is left out if *path* has a suffix, as a file has, or is too long to be shown.
+    """
     _, ending = os.path.splitext(path)
     if ending or cut_short(path) != path:
         return hint
@@ -163,11 +169,11 @@ def _with_making(path: str, hint: str) -> str:
 
 
 def _links(directory: str) -> list[str]:
-    """The links in *directory* that are called like modules."""
+    """Return the links in *directory* that have a name that agentctl may import."""
     try:
         found = [entry.name for entry in entries(directory) if entry.is_link]
     except UnreadableError as error:
-        # What we may not read, Python passes over; and no run can make it readable.
+        # Python skips a directory that it may not read, and no run can make it readable.
         if error.number == errno.EACCES:
             return []
         raise
@@ -175,5 +181,5 @@ def _links(directory: str) -> list[str]:
 
 
 def _first_name(path: str, directory: str) -> str:
-    """What the part of *path* is called that lies in *directory*."""
+    """Return the first component of *path* beneath *directory*."""
     return os.path.relpath(path, directory).split("/", 1)[0]

@@ -1,22 +1,21 @@
-"""The names that programs execute or obey without being asked to, as one table.
+"""The table of names that programs execute or obey without being asked.
 
-Whoever can write a file of such a name decides what a person's shell, editor, version control
-or coding agent does next, outside of every sandbox.  The rule: a program obeys the name because
-it was started, or entered a directory, for another purpose.  A Makefile, a CI workflow or a
-test is not in the table: somebody runs it who means to.
+A process that can write a file with such a name controls what the user's shell, editor, version
+control or coding agent does next, outside of every sandbox.  A name is in the table if a program
+obeys it after it was started, or entered a directory, for another purpose.  A Makefile, a CI
+workflow or a test is not in the table, because the user runs it on purpose.
 
-Protection, the ``exposed`` list of a report, its words and the documentation all come from
-this table.
+Protection, the ``exposed`` list of a report, its words and the documentation all use this table.
 """
 
 from typing import Final, NamedTuple
 
 
 class ObeyedName(NamedTuple):
-    """A path relative to a directory, and what obeys it.
+    """A path relative to a directory, and the reason why it is in the table.
 
-    ``anywhere``: it is obeyed in every directory that a person works in, and not only at the
-    top of a project or of a home directory.
+    ``anywhere``: True if programs obey it in every directory that a user works in, and not only
+    at the top of a project or of a home directory.
     """
 
     name: str
@@ -30,7 +29,7 @@ def _all(why: str, *names: str, anywhere: bool = False) -> tuple[ObeyedName, ...
 
 SETTINGS: Final = "agentctl takes its settings from it"
 OF_A_REPOSITORY: Final = frozenset({"config", "config.worktree", "commondir", "hooks"})
-"""What git executes, or executes what it names, in a directory that is a repository itself."""
+"""Names in a repository directory that git executes, or in which git reads what it executes."""
 
 _SHELL: Final = "shells execute it"
 _AGENT: Final = "coding agents follow it"
@@ -61,14 +60,14 @@ OBEYED: Final = (
     ObeyedName(".jj/repo", "jj executes what its config names", anywhere=True),
     ObeyedName(".bzr/branch/branch.conf", "Breezy executes what it names", anywhere=True),
     ObeyedName("_darcs/prefs", "darcs executes what its defaults name", anywhere=True),
-    # What starts git's hooks.
+    # Programs that start git's hooks.
     *_all(_GIT_HOOKS, ".husky", ".huskyrc", ".pre-commit-config.yaml", ".pre-commit-config.yml"),
     *_all(_GIT_HOOKS, "prek.toml", ".overcommit.yml", ".lefthook"),
     *_all(_GIT_HOOKS, "lefthook.yml", "lefthook.yaml", "lefthook.toml", "lefthook.json"),
     *_all(_GIT_HOOKS, ".lefthook.yml", ".lefthook.yaml", ".lefthook.toml", ".lefthook.json"),
     *_all(_GIT_HOOKS, "lefthook-local.yml", "lefthook-local.yaml"),
     *_all(_GIT_HOOKS, ".lefthook-local.yml", ".lefthook-local.yaml"),
-    # Shells and what they start: in a home directory, or one that becomes one.
+    # Shells and what they start: in a home directory, or in a directory that becomes one.
     *_all(_SHELL, ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases"),
     *_all(_SHELL, ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout"),
     *_all(_SHELL, ".cshrc", ".tcshrc", ".login", ".logout", ".kshrc", ".mkshrc"),
@@ -129,7 +128,7 @@ OBEYED: Final = (
     *_all(_AGENT, "AGENTS.md", "AGENT.md", "AGENTS.override.md", anywhere=True),
     *_all(_AGENT, "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "QWEN.md", anywhere=True),
     *_all(_AGENT, "CRUSH.md", "WARP.md", "replit.md", anywhere=True),
-    # Ours.
+    # agentctl.
     ObeyedName("agentctl.toml", SETTINGS, anywhere=True),
 )
 
@@ -138,11 +137,11 @@ ANYWHERE: Final = frozenset(obeyed.name for obeyed in OBEYED if obeyed.anywhere)
 
 
 def reason(path: str) -> str:
-    """Return why the file or directory *path* is obeyed, in a few words, by what it is called."""
+    """Return a short reason why programs obey the file or directory *path*, from its name."""
     parts = path.split("/")
     for start in range(len(parts)):
         if why := REASONS.get("/".join(parts[start:])):
             return why
-    if parts[-1] in OF_A_REPOSITORY:  # whatever the repository is called
+    if parts[-1] in OF_A_REPOSITORY:  # in a repository directory with any name
         return REASONS[f".git/{parts[-1]}"]
     return SETTINGS

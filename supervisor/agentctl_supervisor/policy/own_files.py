@@ -1,7 +1,7 @@
-"""Files that are ours: the interpreter with what is installed in it, and agentctl's packages.
+"""Find agentctl's own files: the interpreter with its installed packages, and agentctl's packages.
 
-Every run can read them, since keepers and SDK are made of them, and none can change them, wherever
-they lie: whoever changes them is the next supervisor.
+Every run can read them, because keepers and the SDK need them.  No run can change them, wherever
+they lie: a process that changes them controls the next supervisor.
 """
 
 import itertools
@@ -32,7 +32,10 @@ _PTH_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True)
 class OwnFile:
-    """A path that is ours.  ``kept``: no ``--rw`` opens it; else it is there for agents."""
+    """A path of agentctl's own.
+
+    ``kept``: True if no ``--rw`` makes it writable.  If False, the path is only shown for agents.
+    """
 
     path: str
     why: str
@@ -40,7 +43,7 @@ class OwnFile:
 
 
 def own_files(places: Places) -> tuple[OwnFile, ...]:
-    """What runs see of ours; paths as they are written, links and all."""
+    """Return the own files that runs see.  Links in the paths are not resolved."""
     found: dict[str, OwnFile] = {}
     for file in (*_interpreter(places), *_packages(), *_of_agents(places)):
         if is_there(file.path, follow=True) if file.kept else os.path.exists(file.path):
@@ -63,17 +66,17 @@ def _packages() -> Iterator[OwnFile]:
 
 
 def second_name() -> str:
-    """Return a file of ours that has a second name by which a run might change it, or nothing.
+    """Return an own file with a second name by which a run might change it, or an empty text.
 
-    ``uv`` makes hard links into its cache, ``conda`` into its packages.  Where the other name
-    is cannot be found out, and whoever writes to it writes to ours.
+    ``uv`` makes hard links into its cache, ``conda`` into its packages.  The place of the other
+    name cannot be found, and writing to that name changes our file.
     """
     if linked := _linked_package_file():
         return linked
     for path in (os.path.join(sys.prefix, "bin/agentctl"), os.__file__):
         try:
             found = os.stat(path)
-        except (FileNotFoundError, PermissionError):  # whoever may not look there does not own it
+        except (FileNotFoundError, PermissionError):  # no permission: the file is not the caller's
             continue
         if _has_second_name(found, path):
             return path
@@ -82,15 +85,15 @@ def second_name() -> str:
 
 @lru_cache(maxsize=1)
 def _linked_package_file() -> str:
-    """The first of our packages' files with a second name; asked at each start of a run."""
+    """Return the first file of our packages with a second name.  Cached: every run start asks."""
     return next(filter(None, (_beneath(path).hard_linked for path in locations())), "")
 
 
 def refuse_second_names() -> None:
-    """Refuse to start a run where a file of ours has a `second_name`.
+    """Refuse to start a run if one of our files has a `second_name`.
 
     Raises:
-        SpecError: with the file, and how to install copies.
+        SpecError: a file has one.  The error names it, and says how to install copies.
     """
     if linked := second_name():
         raise SpecError(
@@ -102,7 +105,7 @@ def refuse_second_names() -> None:
 
 
 class _Beneath(NamedTuple):
-    """What is in a directory: symbolic links, and one of the files with a second name."""
+    """The symbolic links in a directory tree, and one of its files with a second name."""
 
     links: tuple[str, ...]
     hard_linked: str
@@ -110,7 +113,7 @@ class _Beneath(NamedTuple):
 
 @lru_cache(maxsize=len(PACKAGES))
 def _beneath(directory: str) -> _Beneath:
-    """Look for links once, since it takes 1 ms for all packages."""
+    """Return the links beneath *directory*.  Cached: a look at all packages takes 1 ms."""
     links, hard_linked, left = list[str](), "", [directory]
     while left:
         inside = left.pop()
@@ -126,15 +129,15 @@ def _beneath(directory: str) -> _Beneath:
 
 
 def _has_second_name(found: os.stat_result, path: str) -> bool:
-    # What belongs to somebody else cannot be written to by its other name either.  OSTree and
-    # Nix link the files of the whole system, which is shown to no run to write to.
+    # A file of another user cannot be written by its other name either.  OSTree and Nix make hard
+    # links of all system files, but no run can write to the system's directories.
     return (
         found.st_nlink > 1 and found.st_uid == os.geteuid() and not path.startswith(_OF_THE_SYSTEM)
     )
 
 
 def _of_agents(places: Places) -> Iterator[OwnFile]:
-    """What else is installed for agents that run in our interpreter, as ``site`` finds it."""
+    """Yield the other paths that ``site`` finds for agents that run in our interpreter."""
     sites = site.getsitepackages()
     if site.ENABLE_USER_SITE:
         sites.append(site.getusersitepackages())
@@ -144,7 +147,7 @@ def _of_agents(places: Places) -> Iterator[OwnFile]:
 
 
 def _added_in(directory: str) -> Iterator[str]:
-    """The paths in the ``.pth`` files of *directory*; code in them runs in agents alone."""
+    """Yield the paths in the ``.pth`` files of *directory*; code in them runs only in agents."""
     try:
         names = sorted(entry.name for entry in entries(directory) if entry.name.endswith(".pth"))
         texts = [whole(os.path.join(directory, name), _PTH_BYTES) or b"" for name in names]

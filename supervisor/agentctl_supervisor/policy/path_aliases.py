@@ -1,6 +1,7 @@
-"""Other names of a directory: what is mounted in two places has two paths, and neither is a link.
+"""Find the other names of a directory that is mounted in two places.
 
-A run that may write beneath one of them changes what is read by the other.
+Such a directory has two paths, and neither is a link.  A run that may write beneath one of them
+changes what others read beneath the other.
 """
 
 import itertools
@@ -15,18 +16,18 @@ from agentctl_supervisor.policy.untrusted_files import is_missing, unreadable
 
 
 class OtherNames:
-    """Knows them from a *table* of mounts.
+    """Find the other names of paths from a *table* of mounts.
 
-    Another file system that shows the same files, as an overlay or a network's does, is not
-    seen through, and neither is a hard link.  Its methods raise `UnreadableError` where a mount
-    cannot be looked at.
+    Names in another file system that shows the same files (overlay, network file system) are not
+    found, and neither are hard links.  The methods raise `UnreadableError` if a mount cannot be
+    examined.
     """
 
     def __init__(self, table: Iterable[Mount]) -> None:
         by_device: defaultdict[bytes, list[Mount]] = defaultdict(list)
         for mount in table:
             by_device[mount.device].append(mount)
-        # Most machines have nothing twice, and then nothing is asked.
+        # Most machines mount nothing twice.  Then the methods make no system call.
         self._doubled: Final = {
             device: found for device, found in by_device.items() if _overlap(found)
         }
@@ -38,9 +39,10 @@ class OtherNames:
         return f"<OtherNames of {len(self._doubled)} file systems>"
 
     def of(self, path: str, within: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """Those of the real *path*, itself not among them; nothing of what is not there.
+        """Return the other names of the real *path*, without *path* itself.
 
-        *within*: only those that lie inside one of these directories.
+        The result is empty if *path* does not exist.
+        *within*: return only names that lie inside one of these directories.
         """
         mount = self._mounts.get(_mount_of(path) or 0) if self._mounts else None
         if mount is None:
@@ -57,7 +59,7 @@ class OtherNames:
         return tuple(found)
 
     def mounted_in(self, directory: str) -> tuple[str, ...]:
-        """Whatever is mounted inside the real *directory* and has other names."""
+        """Return the mount points inside the real *directory* that have other names."""
         return tuple(
             mount.point
             for mount in self._mounts.values()
@@ -65,11 +67,11 @@ class OtherNames:
         )
 
     def held_in(self, directory: str) -> tuple[str, ...]:
-        """The other names of what is `mounted_in` *directory*."""
+        """Return the other names of the mount points that are `mounted_in` *directory*."""
         return tuple(name for point in self.mounted_in(directory) for name in self.of(point))
 
     def with_all(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """*paths*, and the other names of each."""
+        """Return *paths* and the other names of each."""
         return tuple(dict.fromkeys(name for path in paths for name in (path, *self.of(path))))
 
 
@@ -81,8 +83,8 @@ def _mount_of(path: str) -> int | None:
 
 
 def _overlap(found: list[Mount]) -> bool:
-    """Whether one of them shows all, or a part, of what another shows."""
-    # Sorted so, what lies beneath a path comes right after it.
+    """Return whether one mount shows all, or a part, of what another mount shows."""
+    # This order puts the paths beneath a path directly after it.
     roots = sorted((mount.root for mount in found), key=lambda root: root.split("/"))
     return any(is_beneath(one, other) for other, one in itertools.pairwise(roots))
 
@@ -92,7 +94,10 @@ def _join(directory: str, inside: str) -> str:
 
 
 def _is_one(path: str, name: str) -> bool:
-    """Whether both lead to one file, or may: a mount may be covered by another."""
+    """Return whether both paths lead to the same file, or whether that cannot be excluded.
+
+    They can differ, since another mount may cover one of them.
+    """
     try:
         return os.path.samestat(os.lstat(path), os.lstat(name))
     except OSError as error:

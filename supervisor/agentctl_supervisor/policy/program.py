@@ -1,4 +1,4 @@
-"""What a program needs beside the system: where it is installed, its interpreter, its code."""
+"""Find what a program needs besides the system: its installation, its interpreter, its code."""
 
 import os
 import re
@@ -25,7 +25,7 @@ _TAKES_CODE: Final = {
     **dict.fromkeys(("ruby", "perl", "lua", "Rscript"), "eE"),
     "php": "r",
 }
-"""Letters of options after which no script comes; ``-ec`` is two of them."""
+"""Letters of options that take code or a module, so that no script follows; ``-ec`` has two."""
 _TAKES_A_WORD: Final = {
     **dict.fromkeys(("python", "pypy"), ("-W", "-X")),
     **dict.fromkeys(("bash", "dash", "sh", "zsh", "ksh"), ("-o", "-O", "--rcfile", "--init-file")),
@@ -36,11 +36,13 @@ _TAKES_A_WORD: Final = {
 
 @dataclass(frozen=True)
 class Program:
-    """What was found of a program.
+    """The paths that were found for a program.
 
-    ``argv``: it and its arguments, where the two that are paths, program and script, hold
-    from everywhere.  ``needs``: what it is installed in.  ``code``: what it is itself;
-    ``named``: the files of that which were named by a path.
+    ``argv``: the program and its arguments.  The paths of program and script are valid in the
+    run's directory.
+    ``needs``: the installations that the program is in.
+    ``code``: the files of the program itself.
+    ``named``: the files of ``code`` that the caller named by a path.
     """
 
     argv: tuple[str, ...]
@@ -51,14 +53,16 @@ class Program:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where a program is looked for.
+    """The surroundings in which a program is looked for.
 
-    ``path``: the search path.  ``here``: our directory.  ``there``: the one that the run
-    begins in; a relative path that leads nowhere from there, but somewhere from here, is
-    given in full.  ``writable``: directories that runs can write to.  What a file in one
-    says, a link, a first line, a ``pyvenv.cfg``, a run may have put there, for the next
-    one to be shown what it should not see: it is believed only if it leads to something
-    that is an installation whatever is said about it.
+    ``path``: the search path.
+    ``here``: the supervisor's working directory.
+    ``there``: the directory that the run starts in.  A relative path that exists from ``here`` but
+    not from ``there`` is made absolute.
+    ``writable``: directories that runs can write to.  A run may have written the content of a file
+    there (a link, a ``#!`` line, a ``pyvenv.cfg``) to show the next run what that one should not
+    see.  Such content is believed only if it leads to a directory that is an installation by its
+    own content.
     """
 
     path: str
@@ -68,7 +72,7 @@ class Surroundings:
     writable: tuple[str, ...] = ()
 
     def believes(self, source: str, prefix: str) -> bool:
-        """Whether what the file *source* says may open *prefix*."""
+        """Return whether the content of the file *source* may cause *prefix* to be shown."""
         if not self._is_writable(source) or self._is_writable(prefix):
             return True
         return is_installation(prefix)
@@ -79,7 +83,7 @@ class Surroundings:
 
 
 def look_up(argv: Sequence[str], where: Surroundings) -> Program:
-    """What *argv* runs."""
+    """Return the program that *argv* runs."""
     words = list(argv)
     here, there = where.here, where.there
     words[0] = _meant(words[0], here, there) if "/" in words[0] else words[0]
@@ -105,12 +109,13 @@ def look_up(argv: Sequence[str], where: Surroundings) -> Program:
 
 
 def module_code(module: str, directory: str) -> list[str]:
-    """The file or package in *directory* that the top of *module* is imported from.
+    """Return the file or package in *directory* that the top package of *module* is imported from.
 
-    With a file comes what was compiled beside it: Python believes that, not the source.
+    With a file, its ``__pycache__`` is returned too: Python uses the compiled code there instead
+    of the source.
 
     Raises:
-        UnreadableError: what a run may not change of it cannot be known.
+        UnreadableError: one of the paths cannot be examined.
     """
     top = os.path.join(directory, module.partition(".")[0])
     if is_there(top, follow=True):
@@ -122,7 +127,7 @@ def module_code(module: str, directory: str) -> list[str]:
 
 
 def interpreter(path: str, where: Surroundings) -> Program:
-    """The interpreter *path* of a function."""
+    """Return the interpreter *path* of a function as a program."""
     found = _find(path, where.path, where.here)
     if found is None:
         return Program((path,))
@@ -137,7 +142,7 @@ def _meant(path: str, here: str, there: str) -> str:
 
 
 def _find(program: str, path: str, directory: str) -> str | None:
-    """The file that executing *program* in *directory* would execute."""
+    """Return the file that is executed if *program* is started in *directory*."""
     if "/" in program:
         candidates = [program]
     else:
@@ -150,7 +155,7 @@ def _find(program: str, path: str, directory: str) -> str | None:
 
 
 def _needs(file: str, where: Surroundings, *, depth: int = 1) -> list[str]:
-    """The installations that *file* lies in, and its interpreter's."""
+    """Return the installations of *file* and of its interpreter."""
     needs = _prefixes(file, where)
     if depth and (named := _interpreter_line(file)):
         found = _find(named, where.path, where.there)
@@ -160,7 +165,7 @@ def _needs(file: str, where: Surroundings, *, depth: int = 1) -> list[str]:
 
 
 def _prefixes(file: str, where: Surroundings) -> list[str]:
-    """The installations that the links of *file* go through, up to the file itself."""
+    """Return the installations of *file* and of each link target, up to the last one."""
     needs: list[str] = []
     for hop in _hops(file, where):
         parent = os.path.dirname(hop)
@@ -180,7 +185,7 @@ def _hops(file: str, where: Surroundings) -> Iterator[str]:
             target = os.readlink(file)
         except OSError:
             break
-        # What the kernel does, which knows no "..": that of a linked directory is elsewhere.
+        # As the kernel does: ".." after a link is the parent of the link's target.
         try:
             parent = follow(os.path.dirname(os.path.join(os.path.dirname(file), target))).real
         except OSError:
@@ -191,7 +196,7 @@ def _hops(file: str, where: Surroundings) -> Iterator[str]:
 
 
 def _home_of_venv(prefix: str, where: Surroundings) -> list[str]:
-    """Where the interpreter of the virtual environment *prefix* is installed: PEP 405."""
+    """Return where the interpreter of the virtual environment *prefix* is installed: PEP 405."""
     config = os.path.join(prefix, "pyvenv.cfg")
     text = _said(config, _CONFIG_BYTES)
     for line in text.decode("utf-8", "replace").splitlines():
@@ -204,7 +209,10 @@ def _home_of_venv(prefix: str, where: Surroundings) -> list[str]:
 
 
 def _said(file: str, most: int) -> bytes:
-    """The first bytes of *file*; nothing where it cannot be read, for it only ever opens more."""
+    """Return the first *most* bytes of *file*; empty if it cannot be read.
+
+    That is safe, because the content can only add paths to the view.
+    """
     try:
         return beginning(file, most) or b""
     except UnreadableError:
@@ -212,7 +220,7 @@ def _said(file: str, most: int) -> bytes:
 
 
 def _interpreter_line(file: str) -> str:
-    """The program that the ``#!`` line of *file* names, ``env``'s argument included."""
+    """Return the program that the ``#!`` line of *file* names, or the argument of ``env`` there."""
     first = _said(file, _FIRST_BYTES)
     if not first.startswith(b"#!"):
         return ""
@@ -224,7 +232,7 @@ def _interpreter_line(file: str) -> str:
 
 
 def _script(words: Sequence[str]) -> int | None:
-    """Where in *words* the script of an interpreter is, if they are one's."""
+    """Return the index of the script in *words*, if they start an interpreter with a script."""
     kind = _kind(words[0])
     if kind is None:
         return None
@@ -248,7 +256,7 @@ def _has_code(kind: str, option: str) -> bool:
 
 
 def _module(words: Sequence[str]) -> str:
-    """The module of ``python -m MODULE``, if that is what *words* are."""
+    """Return the module if *words* are ``python -m MODULE``, else an empty text."""
     if _kind(words[0]) in ("python", "pypy") and "-m" in words[1:-1]:
         return words[words.index("-m", 1) + 1]
     return ""

@@ -1,7 +1,7 @@
-"""Which of the names that other programs obey a run may not change (`obeyed_names`).
+"""Choose the names that a run may not change, of those that other programs obey (`obeyed_names`).
 
-They are protected at the top of every directory that the run may write to, unless it is told
-by name that it may change them (``--unprotect``).
+The names are protected at the top of every directory that the run may write to, except those that
+``--unprotect`` names.
 """
 
 import os
@@ -16,21 +16,21 @@ from agentctl_supervisor.policy.obeyed_names import REASONS, SETTINGS
 from agentctl_supervisor.text.suggestions import closest
 
 CONFIGURATION: Final = "pyproject.toml"
-"""Protected where it has settings for agentctl in it: what a run may, the next run's file says."""
+"""Protected if it has settings for agentctl, because these decide what the next run may do."""
 
 _GIT: Final = ".git/"
 
 
 def names(unprotect: Collection[str] = ()) -> tuple[str, ...]:
-    """The protected names, without those that *unprotect* has, or has something above of."""
+    """Return the protected names, without those in *unprotect* or beneath a path in it."""
     return tuple(name for name in (*REASONS, CONFIGURATION) if not _is_freed(name, unprotect))
 
 
 def names_in(directory: str, unprotect: Collection[str] = ()) -> dict[str, str]:
     """Return the protected names in a *directory* that a run may write to, each with its reason.
 
-    They are relative to it, and need not be there.  In a git directory, as ``--rw REPO/.git``
-    opens one for a linked worktree, they are the names that follow ``.git/`` elsewhere.
+    The names are relative to *directory* and need not exist.  In a git directory the names are
+    those that follow ``.git/`` elsewhere.  Example: ``--rw REPO/.git`` for a linked worktree.
     """
     reasons = {name: REASONS.get(name, SETTINGS) for name in names(unprotect)}
     if not git_names.is_git_directory(directory):
@@ -41,10 +41,10 @@ def names_in(directory: str, unprotect: Collection[str] = ()) -> dict[str, str]:
 
 
 def of_git(workspace: str, unprotect: Collection[str] = ()) -> dict[str, str]:
-    """What is protected of the repository in *workspace* besides, each with the reason.
+    """Return the further protected names of the repository in *workspace*, each with the reason.
 
     Raises:
-        UnreadableError: that cannot be known.
+        UnreadableError: a file that git obeys cannot be read.
     """
     found = git_names.found(workspace, lambda name: _is_freed(name, unprotect))
     return {
@@ -59,13 +59,13 @@ def _is_freed(name: str, unprotect: Iterable[str]) -> bool:
 
 
 def has_settings(data: bytes) -> bool:
-    """Whether *data*, of `CONFIGURATION`, has settings for agentctl in it, however written.
+    """Return whether *data*, the content of `CONFIGURATION`, has settings for agentctl.
 
-    What cannot be parsed may have them, once it can be.
+    The result is True for a file that cannot be parsed: it may have settings after a repair.
     """
     if b"agentctl" not in data:
         return False
-    # Most runs are in a project that has none.
+    # Imported late, since most projects have no settings for agentctl.
     from agentctl_supervisor.config import files
 
     try:
@@ -76,10 +76,10 @@ def has_settings(data: bytes) -> bool:
 
 
 def check(unprotect: Iterable[str]) -> None:
-    """See that every name of *unprotect* is, or has beneath it, a protected one.
+    """Check that every name in *unprotect* is a protected name or lies above one.
 
     Raises:
-        SpecError: one is not; with the one that was probably meant.
+        SpecError: a name is neither.  The hint has the closest protected name.
     """
     for name in unprotect:
         if any(is_beneath(name.strip("/"), at) for at in (git_names.MODULES, git_names.WORKTREES)):

@@ -1,8 +1,9 @@
-"""Where this process imports from: whoever can write there decides what agentctl does next.
+"""Find the directories that this process imports from.
 
-The command ``agentctl`` is isolated, and has nothing on its path but its own packages
-(docs/adr/0016).  In a program that embeds us, and under ``python -m``, ``sys.path`` is judged as
-it is; what the environment would add to it for the next process is not looked for.
+A process that can write there controls what agentctl does next.  The command ``agentctl`` is
+isolated: its ``sys.path`` has only its own packages (docs/adr/0016).  In a program that embeds
+agentctl, and under ``python -m``, the present ``sys.path`` counts.  What the environment would add
+to it in the next process is not examined.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from agentctl_supervisor.processes.isolated_python import PACKAGES
 _NAMES: Final = frozenset(PACKAGES) | {
     *("sitecustomize", "usercustomize", "org", "typing_extensions"),
 }
-"""The last four are tried: by ``site``, by ``copy`` until Python 3.13, by ``attr``."""
+"""The last four are optional imports: of ``site``, of ``copy`` until Python 3.13, of ``attr``."""
 
 _APART: Final = (
     "install agentctl in an environment of its own: pipx install, uv tool install --link-mode copy"
@@ -25,10 +26,10 @@ _SAFE_PATH: Final = "python -P does not import from there; or name a directory o
 
 
 def entries() -> Iterator[tuple[str, str]]:
-    """Return the directories of ``sys.path``, there or not, with what to do about each."""
+    """Yield the directories of ``sys.path``, each with a hint; they need not exist."""
     path: list[Any] = sys.path
     for number, entry in enumerate(path):
-        # A name without a directory is a mark for an importer, as of a development install.
+        # An entry that is no directory is a marker for an importer, as of a development install.
         if not isinstance(entry, str) or not (os.path.isabs(entry) or os.path.isdir(entry or ".")):
             continue
         with contextlib.suppress(FileNotFoundError):
@@ -43,14 +44,14 @@ def is_importable(name: str) -> bool:
         name == "__pycache__"
         or module in sys.stdlib_module_names
         or module in _NAMES
-        # Other threads import meanwhile.
+        # A copy, because other threads may import at the same time.
         or any(str(known).partition(".")[0] == module for known in list(sys.modules))
     )
 
 
 def started() -> Iterator[str]:
-    """Return the files that this process was started by, as they were named."""
-    # An interpreter that is embedded may have no arguments.
+    """Yield the files that this process was started from, with their links not resolved."""
+    # An embedded interpreter may have no arguments.
     arguments: list[str] = getattr(sys, "argv", [])
     for path in (*_interpreters(), *arguments[:1]):
         with contextlib.suppress(FileNotFoundError):
@@ -59,7 +60,10 @@ def started() -> Iterator[str]:
 
 
 def configured() -> Iterator[str]:
-    """Return what an interpreter reads first, there or not: `venv` and `getpath` of Python's."""
+    """Yield the ``pyvenv.cfg`` paths that an interpreter reads first (`venv`, Python's `getpath`).
+
+    The files need not exist.
+    """
     for path in _interpreters():
         with contextlib.suppress(FileNotFoundError):
             if path:
@@ -69,5 +73,5 @@ def configured() -> Iterator[str]:
 
 
 def _interpreters() -> tuple[str, str]:
-    """As it was called, and that of which it is a virtual environment; "" where that is unknown."""
+    """Return this interpreter and the one that its virtual environment is of; "" if unknown."""
     return sys.executable, getattr(sys, "_base_executable", "")

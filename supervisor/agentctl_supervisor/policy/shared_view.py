@@ -1,7 +1,8 @@
-"""What runs of one caller see alike: the system, what is ours, the search paths.
+"""Collect the pieces that all runs of a caller share: system, agentctl's files, search paths.
 
-Found once for all runs that are started within seconds of each other: it takes a hundred looks
-at the file system.  What went away meanwhile is left out of a view, or refuses the run.
+The pieces are found once for all runs that start within seconds of each other, because that takes
+about a hundred system calls.  A path that disappears meanwhile is left out of the view, or the run
+is refused.
 """
 
 import os
@@ -22,24 +23,27 @@ _KEPT_S: Final = 5.0
 
 
 def system(network: Network) -> tuple[Piece, ...]:
-    """Programs, libraries and what of /etc they need."""
+    """Return the pieces of the system: programs, libraries and the files of /etc that they need."""
     return _system(network, moment())
 
 
 def ours(places: Places) -> tuple[tuple[OwnFile, ...], tuple[Piece, ...]]:
-    """The interpreter and agentctl, as files and as pieces, and covers over our state."""
+    """Return the own files, and pieces for them and for the covers over agentctl's state."""
     return _ours(places, moment())
 
 
 def searched(
     path: str, python_path: str, places: Places, writable: tuple[str, ...]
 ) -> tuple[Piece, ...]:
-    """The directories of a run's ``PATH`` and ``PYTHONPATH``.  *writable*: see `Gathered`."""
+    """Return pieces for the directories of ``PATH`` and ``PYTHONPATH``.
+
+    *writable*: see `Gathered`.
+    """
     return _searched(path, python_path, places, writable, moment())
 
 
 def moment() -> int:
-    """The same number for a few seconds."""
+    """Return a number that stays the same for a few seconds."""
     return int(time.monotonic() / _KEPT_S)
 
 
@@ -80,7 +84,7 @@ def _searched(
             if any(is_beneath(real, state) for state in places.states):
                 continue
             gathered.show(entry, name, Rank.SEEN, optional=True)
-            # Where runs can write, whatever looks like an installation may be their doing.
+            # In a directory that runs can write to, a run may have made what looks installed.
             if name == "PATH" and not any(is_beneath(real, path) for path in writable):
                 for needed in beside(entry, places):
                     gathered.show(needed, "beside what is on PATH", Rank.SEEN, optional=True)
@@ -88,5 +92,8 @@ def _searched(
 
 
 def entries(variable: str) -> list[str]:
-    """The absolute directories of a search path; a relative one is whatever the run makes of it."""
+    """Return the absolute directories of a search path.
+
+    Relative ones are left out, since their meaning depends on the run's directory.
+    """
     return [entry for entry in variable.split(os.pathsep) if entry.startswith("/")]

@@ -1,8 +1,8 @@
-"""Sockets of services in directories that a run is given, as far as they are found at its start.
+"""Find sockets of services in the directories that a run is given, when the run starts.
 
-A network namespace is no wall for them: a UNIX socket with a path is found by its file, and a
-read-only mount does not keep anybody from connecting (unix(7); MAY_WRITE is asked of the file
-alone).  Landlock has a right for it since Linux 7.1; until then what is covered is out of reach.
+A network namespace does not protect them: a UNIX socket with a path is found by its file.  A
+read-only mount does not prevent connecting (unix(7); MAY_WRITE is checked for the file only).
+Landlock has a right for it since Linux 7.1.  Before that, a covered socket is out of reach.
 """
 
 import os
@@ -23,15 +23,17 @@ _BOUND_BYTES: Final = 1 << 20
 _NAME: Final = re.compile(rb"^[0-9a-fA-F]++: (?:\S++ ++){6}([^@\n].*)$", re.MULTILINE)
 _RELATIVE: Final = 256
 _ENTRIES: Final = 4096
-"""Entries of a directory that are looked at, and names that do not begin with a slash."""
+"""The most entries of a directory that are examined; `_RELATIVE` is the most names of bound sockets
+that do not begin with a slash."""
 
 
 def found(given: Collection[str], around: Iterable[str]) -> list[str]:
-    """Paths of sockets in the directories *given*, and in those *around* the rest of a view.
+    """Return the paths of sockets in the directories *given*, and in *around*, the rest of a view.
 
-    The kernel names those that are bound in our network namespace.  A name that a service
-    gave from a directory of its own is looked for in each of *given*, and by its end at the
-    top of it.  Files that dead services left are none: a run may want to make its own there.
+    The kernel lists the sockets that are bound in our network namespace.  A service may bind a
+    name relative to its own directory.  Such a name is looked for in each of *given*, and its last
+    component at the top of each.  Socket files of services that have ended are left out, because a
+    run may want to make its own socket there.
     """
     names = _bound()
     inside = tuple(f"{directory.rstrip('/')}/" for directory in {*given, *around})
@@ -48,10 +50,10 @@ def found(given: Collection[str], around: Iterable[str]) -> list[str]:
 
 
 def refuse_unusable(level: Sandbox, option: str, real: str, shown: str, *, writable: bool) -> None:
-    """Refuse what *option* names, as *shown*, if a run could not use it as a socket.
+    """Refuse *real*, named by *option* and shown as *shown*, if a run could not use it as a socket.
 
     Raises:
-        SpecError: *real* is no socket, or one that could not be used or kept from use.
+        SpecError: *real* is no socket, or the run could not use it, or could not be kept from it.
     """
     if not is_socket(real):
         raise SpecError(
@@ -72,7 +74,7 @@ def refuse_unusable(level: Sandbox, option: str, real: str, shown: str, *, writa
 
 
 def _bound() -> list[str]:
-    """Names of bound sockets, as they were bound; abstract ones are another matter."""
+    """Return the names of bound sockets, as they were bound, without abstract ones."""
     try:
         with open(_BOUND, "rb") as file:
             return [_straight(os.fsdecode(name)) for name in _NAME.findall(file.read(_BOUND_BYTES))]
@@ -95,7 +97,7 @@ def _at_the_top(directory: str, ends: Collection[str]) -> Iterator[str]:
 
 
 def is_socket(path: str) -> bool:
-    """Whether *path* itself is a socket."""
+    """Return whether *path* itself, with no link followed, is a socket."""
     try:
         return stat.S_ISSOCK(os.lstat(path).st_mode)
     except (OSError, ValueError):

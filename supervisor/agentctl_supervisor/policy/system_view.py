@@ -1,4 +1,4 @@
-"""What every run sees of the system: programs and libraries, and what of /etc they need."""
+"""The paths of the system that every run sees: programs, libraries and what they need of /etc."""
 
 import fnmatch
 import os
@@ -8,8 +8,9 @@ from typing import Final
 _DIRECTORIES: Final = ("/usr", "/opt", "/nix/store", "/gnu/store", "/run/current-system")
 _TOP: Final = ("bin", "sbin", "lib", "lib*")
 _PROCESSORS: Final = "/sys/devices/system/cpu"
-"""How many there are, and their caches: PyTorch, ONNX, hwloc and lscpu complain or fail without.
-/proc/cpuinfo says as much; the rest of /sys describes the machine, and stays away."""
+"""The number of processors and their caches.  Without it PyTorch, ONNX, hwloc and lscpu complain or
+fail.  /proc/cpuinfo shows the same facts.  The rest of /sys describes the machine and is not
+shown."""
 
 _ETC: Final = (
     *("alternatives", "fonts", "java-*", "perl", "profile", "python3.*", "timezone", "localtime"),
@@ -18,15 +19,15 @@ _ETC: Final = (
     *("ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "crypto-policies"),
     *("pki/ca-trust", "pki/java", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf"),
 )
-"""What programs fail without, or behave differently.  Nothing in it is a secret, names a user
-or says how this machine is reached; and each costs every run a mount."""
+"""The files of /etc without which programs fail or behave differently.  None has a secret, names a
+user or says how this machine is reached.  Each one costs every run a mount."""
 
 RESOLVER: Final = "/etc/resolv.conf"
 HOSTS: Final = "/etc/hosts"
 
 
 def system_paths() -> Iterator[str]:
-    """The directories, as they are called here: links and all."""
+    """Yield the directories under their names on this machine; links are not resolved."""
     for path in (*_DIRECTORIES, _PROCESSORS):
         if os.path.isdir(path):
             yield path
@@ -36,7 +37,7 @@ def system_paths() -> Iterator[str]:
 
 
 def etc_paths() -> Iterator[str]:
-    """What is there of the list, as it is called here."""
+    """Yield the paths of `_ETC` that exist on this machine."""
     there: list[str] | None = None
     for pattern in _ETC:
         if "*" not in pattern:

@@ -1,6 +1,6 @@
-"""Find the files that a run's variables name and that its view does not hold.
+"""Find the files that a run's variables name and that are not in its view.
 
-``SSL_CERT_FILE`` reaches a run by ``--env``; the file that it names needs ``--ro`` as well.
+Example: ``--env`` passes ``SSL_CERT_FILE`` to a run, but the file needs ``--ro`` as well.
 """
 
 import os
@@ -15,8 +15,8 @@ from agentctl_supervisor.policy.view import View
 def unseen_files(env: Mapping[str, str], view: View) -> Iterator[tuple[str, str]]:
     """Yield ``(variable, path)`` for each absolute path that exists here and not in *view*.
 
-    A value may be a list of paths, as PATH is.  Variables that every run gets, or has of its
-    own, are left out: what they name is the run's own or decided elsewhere.
+    A value may be a list of paths, like PATH.  Variables that every run gets, or for which it has
+    its own value, are left out: their paths are the run's own or are decided elsewhere.
     """
     for name, value in env.items():
         if environment.is_inherited(name) or name in environment.OWN:
@@ -29,7 +29,7 @@ def unseen_files(env: Mapping[str, str], view: View) -> Iterator[tuple[str, str]
 def _is_unseen(path: str, view: View) -> bool:
     try:
         real = follow(os.path.normpath(path)).real
-    except (OSError, ValueError):  # not there, or no path at all
+    except (OSError, ValueError):  # it does not exist, or is not a path
         return False
     around = [piece for piece in view.pieces if is_beneath(real, piece.path)]
     # Pieces are sorted: the last one is the innermost.

@@ -1,4 +1,4 @@
-"""Directories that are too much to give to a run, or not for it at all."""
+"""The directories that a run may not be given, because they hold too much or are not for runs."""
 
 import os
 import pwd
@@ -16,37 +16,40 @@ _SYSTEM: Final = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin"),
     *("/sys", "/usr", "/nix", "/gnu", "/snap", "/lost+found"),
 )
-"""The system's: no workspace is one of them, or beneath one but `_SOURCES`."""
+"""The system's directories.  A workspace is none of them, and lies beneath none of them except
+beneath `_SOURCES`."""
 
 USR: Final = ("/usr", "/usr/local")
 PROGRAMS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "share")
-"""What the system's programs are made of in each of `USR`, where applications may be, too."""
+"""The directories in each of `USR` that hold the system's programs; applications may be beside
+them."""
 
 _EXECUTED: Final = (
     *(path for path in _SYSTEM if path not in ("/usr", "/nix", "/gnu", "/lost+found")),
     *(f"{usr}/{name}" for usr in USR for name in PROGRAMS),
     *("/nix/store", "/nix/var", "/gnu/store"),
 )
-"""What of it programs are made of, and obey."""
+"""The parts of `_SYSTEM` that hold the code and the settings of programs."""
 
 _SOURCES: Final = ("/usr/src", "/usr/local/src")
-"""Where images keep applications, in a directory of their own."""
+"""Directories where container images keep applications, each in its own subdirectory."""
 
 _SHARED: Final = (
     *("/", "/home", "/root", "/tmp", "/var", "/var/tmp", "/var/lib", "/opt", "/srv", "/mnt"),
     *("/media", "/run", "/run/user", *_SOURCES),
 )
-"""Everybody's: no workspace is one of them, but what lies in one may be."""
+"""Directories that all users share.  A workspace is none of them, but may lie in one."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """What is known of the caller's directories, as real paths.
+    """The caller's directories, as real paths.
 
-    ``homes``: the home directories of the caller, and of whoever became the caller by sudo.
-    ``home``: the one that programs are told.
-    ``states``: where agentctl keeps runs, sockets and configuration, there or not.
-    ``obeyed``: the same and the user's own file of settings, as they are written, links and all.
+    ``homes``: the home directories of the caller, and of the user who became the caller by sudo.
+    ``home``: the home directory that programs are told.
+    ``states``: directories where agentctl keeps runs, sockets and configuration.  They need not
+    exist.
+    ``obeyed``: the same directories and the user's settings file, with links not resolved.
     """
 
     homes: tuple[str, ...]
@@ -55,13 +58,13 @@ class Places:
     obeyed: tuple[str, ...] = ()
 
     def is_broad(self, path: str) -> bool:
-        """Whether *path* is a home directory, something above one, or everybody's."""
+        """Return whether *path* is a home directory, lies above one, or is in `_SHARED`."""
         return path in _SHARED or any(is_beneath(home, path) for home in self.homes)
 
     def why_no_workspace(self, path: str, others: Iterable[str] = ()) -> str:
-        """Why no run may have *path* to write to, completing "PATH is"; empty if one may.
+        """Return why no run may write to *path*; empty if a run may.
 
-        *others*: its other names.
+        The text completes the sentence "PATH is ...".  *others*: the other names of *path*.
         """
         if why := self.why_too_much(path, _SHARED):
             return why
@@ -76,16 +79,20 @@ class Places:
         return ""
 
     def why_kept(self, name: str) -> str:
-        """Why a run may not write to what has *name* for another name, too.
+        """Return why a run may not write to a directory that has *name* as another name.
 
-        There may be applications in the system's directories, under the name that they are used by.
+        This allows more than `why_no_workspace`: an application may lie in one of the system's
+        directories under its other name.
         """
         if any(is_beneath(name, system) or lies_inside(system, name) for system in _EXECUTED):
             return "the system's"
         return self.why_state(name)
 
     def why_too_much(self, path: str, shared: tuple[str, ...] = ()) -> str:
-        """Why *path* is too much for any run, which one of *shared* is, too; empty if it is not."""
+        """Return why *path* is too much for any run; empty if it is not.
+
+        A path in *shared* is too much, too.
+        """
         if path == "/":
             return "the whole machine"
         if path in self.homes:
@@ -99,7 +106,7 @@ class Places:
         return ""
 
     def why_state(self, path: str) -> str:
-        """Why no run may even read *path*; empty if one may."""
+        """Return why no run may even read *path*; empty if a run may."""
         for state in self.states:
             if is_beneath(path, state):
                 return "where agentctl keeps its state"
@@ -107,7 +114,7 @@ class Places:
 
 
 def places(environ: Mapping[str, str]) -> Places:
-    """What *environ* and the user database say."""
+    """Return the caller's directories from *environ* and the user database."""
     try:
         listed = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -115,7 +122,7 @@ def places(environ: Mapping[str, str]) -> Places:
     told = environ.get("HOME", "")
     all_of_them = (told, listed, _home_before_sudo(environ))
     homes = [os.path.realpath(home) for home in all_of_them if home.startswith("/")]
-    # A home of "/", that of many a service, is nobody's in particular.
+    # Many services have "/" as their home; it is not the home of one user.
     homes = [home for home in dict.fromkeys(homes) if home != "/"]
     states, settings = _states(environ)
     return Places(
@@ -127,7 +134,7 @@ def places(environ: Mapping[str, str]) -> Places:
 
 
 def _home_before_sudo(environ: Mapping[str, str]) -> str:
-    """The home directory of the person behind ``sudo``, which that sets HOME away from."""
+    """Return the home directory of the user who called ``sudo``, since ``sudo`` changes HOME."""
     uid = environ.get("SUDO_UID", "")
     if os.geteuid() != 0 or not uid.isdecimal() or len(uid) > 10:
         return ""
@@ -138,7 +145,10 @@ def _home_before_sudo(environ: Mapping[str, str]) -> str:
 
 
 def _is_its_owners_home(path: str) -> bool:
-    """Whether *path* is somebody's home directory: root comes into those of others, too."""
+    """Return whether *path* is the home directory of its owner.
+
+    Only for root as the caller, because root can enter the home directories of other users.
+    """
     if os.geteuid() != 0:
         return False
     found = status(path, follow=True)
@@ -152,7 +162,7 @@ def _is_its_owners_home(path: str) -> bool:
 
 
 def _states(environ: Mapping[str, str]) -> tuple[list[str], str]:
-    """The directories, and the user's own file of settings, absolute, as they are written."""
+    """Return agentctl's directories and the user's settings file, absolute, links not resolved."""
     usual = {name: value for name, value in environ.items() if name != "AGENTCTL_HOME"}
     found: list[str] = []
     for variables in (environ, usual):
@@ -161,9 +171,9 @@ def _states(environ: Mapping[str, str]) -> tuple[list[str], str]:
         except StateDirectoryError:
             pass
         found.append(os.fspath(runtime_directory(variables)))
-    # Also where sudo has left another user's home in the environment: then it is that user's.
+    # sudo may leave HOME of another user in the environment: then this is that user's state.
     found.append(os.path.join(environ.get("HOME", ""), ".local/state/agentctl"))
-    # Long paths of sockets are shortened to something in here.
+    # Sockets whose paths are too long get a short path in this directory.
     found.append(f"/tmp/agentctl-{os.geteuid()}")
     config = environ.get("XDG_CONFIG_HOME", "")
     if not config.startswith("/"):
@@ -173,11 +183,11 @@ def _states(environ: Mapping[str, str]) -> tuple[list[str], str]:
 
 
 def refuse_broad(path: str, option: str, places_: Places, others: Iterable[str] = ()) -> None:
-    """See that *path*, of which *others* are other names, may be given to a run by *option*.
+    """Check that *path*, which also has the names *others*, may be given to a run by *option*.
 
     Raises:
-        SpecError: it is everything, a home directory or something above one, a kernel's file
-            system, or agentctl's own state.
+        SpecError: *path* is ``/``, a home directory or a directory above one, in a file system
+            of the kernel (``/proc``, ``/sys``, ``/dev``), or agentctl's own state.
     """
     for name in (path, *others):
         told = cut_short(path)

@@ -1,10 +1,10 @@
-"""Reads what a run may have made, where what is in it, or that it is there, decides a protection.
+"""Read files that a run may have made and that decide a protection.
 
-One contract for all of it: what is not there is told as that, and whatever else keeps us from
-knowing refuses the run, for it could say anything.  A run can bring that about for the next
-one: it takes away the right to search a directory, makes a name too long or puts a FIFO in
-its place; and somebody else can hold a lease (fcntl(2), F_SETLEASE).  Nothing here waits:
-with O_NONBLOCK, open(2) of a FIFO returns at once, and that of a file with a lease fails.
+All functions follow one contract.  They report that a file does not exist.  Every other error
+refuses the new run, because the content is unknown.  An earlier run can cause such an error: it
+removes the search permission of a directory, makes a name too long, or replaces a file by a FIFO.
+Another process can hold a lease (fcntl(2), F_SETLEASE).  No function here blocks: with O_NONBLOCK,
+open(2) of a FIFO returns at once, and open(2) of a file with a lease fails.
 """
 
 import errno
@@ -22,7 +22,7 @@ _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 class UnreadableError(SandboxUnavailableError):
-    """What decides a protection cannot be known.  ``number``: the errno, or 0."""
+    """A path that decides a protection cannot be examined.  ``number``: the errno, or 0."""
 
     def __init__(self, path: str, why: str, hint: str = "", number: int = 0) -> None:
         super().__init__(
@@ -33,7 +33,7 @@ class UnreadableError(SandboxUnavailableError):
 
 
 class Entry(NamedTuple):
-    """What is in a directory.  A link to a directory is a link."""
+    """An entry of a directory.  For a link to a directory, ``is_directory`` is False."""
 
     name: str
     is_link: bool
@@ -41,20 +41,20 @@ class Entry(NamedTuple):
 
 
 def is_missing(error: OSError) -> bool:
-    """Whether *error* says that there is nothing, and no more than that."""
+    """Return whether *error* says only that the file does not exist."""
     return error.errno in _MISSING
 
 
 def unreadable(path: str, error: OSError) -> UnreadableError:
-    """*error*, which is not one of `is_missing`, met at *path*."""
+    """Convert *error*, which is not `is_missing`, at *path* into an `UnreadableError`."""
     return UnreadableError(path, in_words(error), number=error.errno or 0)
 
 
 def status(path: str, *, follow: bool = False) -> os.stat_result | None:
-    """What stat(2) says of *path*; None if it is not there.
+    """Return the result of stat(2) for *path*; None if it does not exist.
 
     Raises:
-        UnreadableError: that cannot be known.
+        UnreadableError: stat(2) fails with any other error.
     """
     try:
         return os.stat(path, follow_symlinks=follow)
@@ -65,29 +65,29 @@ def status(path: str, *, follow: bool = False) -> os.stat_result | None:
 
 
 def is_there(path: str, *, follow: bool = False) -> bool:
-    """Whether there is something at *path*.
+    """Return whether *path* exists.
 
     Raises:
-        UnreadableError: that cannot be known.
+        UnreadableError: stat(2) fails with any other error.
     """
     return status(path, follow=follow) is not None
 
 
 def is_directory(path: str) -> bool:
-    """Whether *path* leads to a directory.
+    """Return whether *path* leads to a directory.
 
     Raises:
-        UnreadableError: that cannot be known.
+        UnreadableError: stat(2) fails with an error other than "does not exist".
     """
     found = status(path, follow=True)
     return found is not None and stat.S_ISDIR(found.st_mode)
 
 
 def beginning(path: str, most: int) -> bytes | None:
-    """The first *most* bytes of the regular file *path*; None if it is not there.
+    """Return the first *most* bytes of the regular file *path*; None if it does not exist.
 
     Raises:
-        UnreadableError: it cannot be read, or is something else.
+        UnreadableError: it cannot be read, or is not a regular file.
     """
     try:
         fd = os.open(path, _FLAGS)
@@ -96,7 +96,7 @@ def beginning(path: str, most: int) -> bytes | None:
             return None
         raise unreadable(path, error) from None
     try:
-        # Of the very file that is then read.
+        # fstat(2) asks about the same file that is read afterwards.
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise UnreadableError(path, "it is not a file")
         with open(fd, "rb", closefd=False) as file:
@@ -108,10 +108,10 @@ def beginning(path: str, most: int) -> bytes | None:
 
 
 def whole(path: str, most: int) -> bytes | None:
-    """All of the regular file *path*; None if it is not there.
+    """Return the content of the regular file *path*; None if it does not exist.
 
     Raises:
-        UnreadableError: it cannot be read, is something else, or longer than *most* bytes.
+        UnreadableError: it cannot be read, is not a regular file, or is longer than *most* bytes.
     """
     data = beginning(path, most + 1)
     if data is not None and len(data) > most:
@@ -120,7 +120,9 @@ def whole(path: str, most: int) -> bytes | None:
 
 
 def entries(directory: str) -> Iterator[Entry]:
-    """What is in *directory*, one by one: there may be millions; nothing if it is not there.
+    """Yield the entries of *directory* one by one, since there may be millions.
+
+    Yield nothing if the directory does not exist.
 
     Raises:
         UnreadableError: it cannot be listed.

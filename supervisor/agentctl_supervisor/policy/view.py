@@ -1,7 +1,7 @@
-"""From what a run is to see, piece by piece, to the parts that its view is made of, in order.
+"""Turn the pieces that a run may see into the ordered parts of its view.
 
-Pieces may overlap: a read-only piece inside the workspace stays read-only, and one that is
-shown already is left out.  Pure but for looking at what is there.
+Pieces may overlap: a read-only piece inside the workspace stays read-only, and a piece that
+another piece already shows is left out.  The functions are pure except that they examine files.
 """
 
 import enum
@@ -19,7 +19,7 @@ from agentctl_supervisor.policy.untrusted_files import is_directory, is_missing,
 
 
 class Rank(enum.IntEnum):
-    """What counts where two pieces are at one path: the higher one."""
+    """The rank of a piece: if two pieces have one path, the higher rank counts."""
 
     LINK = 0
     SCRATCH = 1
@@ -34,7 +34,10 @@ class Rank(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of the view, and why it is there.  A pin only keeps in place what lies beneath."""
+    """A part of the view, and the reason for it.
+
+    ``is_pin``: True if the piece only keeps the pieces beneath it in place.
+    """
 
     part: Part
     why: str
@@ -43,25 +46,27 @@ class Piece:
 
     @cached_property
     def path(self) -> str:
-        """Where it is, in the run and on the host."""
+        """The path of the piece, which is the same in the run and on the host."""
         return os.fsdecode(self.part.path)
 
     def at(self, path: str) -> "Piece":
-        """The same at another path."""
+        """Return the same piece at another path."""
         return replace(self, part=msgspec.structs.replace(self.part, path=os.fsencode(path)))
 
     @property
     def writable(self) -> bool:
-        """Whether the run can change what is there on the host."""
+        """True if the run can change the files of the host there."""
         return isinstance(self.part, Bind) and self.part.writable
 
 
 @dataclass(frozen=True)
 class View:
-    """The ``pieces`` in order, parents first; ``pins`` hold the ancestors of what may not move.
+    """The view of a run.
 
-    ``changeable``: pieces that would have to be read-only, or covered, and cannot be: with
-    Landlock alone what lies in a writable directory is writable.
+    ``pieces``: in order, parents first.  Pins among them hold the ancestors of pieces that may
+    not be moved.
+    ``changeable``: pieces that should be read-only or covered but cannot be.  With Landlock alone,
+    everything in a writable directory is writable.
     """
 
     pieces: tuple[Piece, ...]
@@ -69,22 +74,24 @@ class View:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What the child makes the view of."""
+        """The parts from which the child builds the view."""
         return tuple(piece.part for piece in self.pieces)
 
 
 @dataclass
 class Gathered:
-    """Collects pieces; the later of two of one rank at one path is forgotten.
+    """Collect pieces.
 
-    ``writable``: directories that runs can write to.  A link there opens nothing outside of them.
+    If two pieces have the same path and rank, the first one is kept.
+
+    ``writable``: directories that runs can write to.  A link there shows nothing outside of them.
     """
 
     writable: tuple[str, ...] = ()
     pieces: dict[str, Piece] = field(default_factory=dict)
 
     def put(self, piece: Piece) -> None:
-        """Add *piece*, whose path has no link in it."""
+        """Add *piece*.  Its path must have no link in it."""
         there = self.pieces.get(piece.path)
         if there is None or there.rank < piece.rank:
             self.pieces[piece.path] = piece
@@ -95,7 +102,7 @@ class Gathered:
             self.put(piece)
 
     def all(self) -> tuple[Piece, ...]:
-        """What was collected."""
+        """Return the collected pieces."""
         return tuple(self.pieces.values())
 
     def show(
@@ -108,19 +115,20 @@ class Gathered:
         mapped: bool | None = None,
         optional: bool = False,
     ) -> None:
-        """Add what the absolute *path* leads to, and the links on the way.
+        """Add the file or directory that the absolute *path* leads to, and the links on the way.
 
-        *mapped*: for a run with a uid of its own, what belongs to its owner is the run's;
-        default: where others could not read it.  What is not there is left out.
+        A path that does not exist is left out.
+        *mapped*: for a run with its own uid, files of the directory's owner belong to the run.
+        The default is True if other users could not read the path.
 
         Raises:
-            UnreadableError: what is to be kept from the run cannot be looked at.
+            UnreadableError: a path that must be protected cannot be examined.
         """
         try:
             followed = follow(path)
             found = os.stat(followed.real)
         except OSError as error:
-            # What is not shown needs no protection.
+            # A path that is not shown needs no protection.
             if rank >= Rank.CODE and not writable and not is_missing(error):
                 raise unreadable(path, error) from None
             return
@@ -136,13 +144,13 @@ class Gathered:
 
 
 def private_root(gathered: Gathered) -> View:
-    """The view at strict: a root made of nothing but the parts."""
+    """Return the view at strict: a root that has only the parts."""
     pieces = _without_opened(_sorted(gathered.pieces.values()))
     return View(tuple(_with_pins(_without_seen(pieces))))
 
 
 def as_it_is(gathered: Gathered) -> View:
-    """The view at standard: what of the host is in reach, which Landlock can say."""
+    """Return the view at standard: the paths of the host that Landlock allows."""
     binds: list[Piece] = []
     changeable: list[Piece] = []
     for piece, around in _nested(_sorted(gathered.pieces.values())):
@@ -168,7 +176,7 @@ def _sorted(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def _nested(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, list[Piece]]]:
-    """Each of *pieces*, which are sorted, with those around it, the outermost first."""
+    """Yield each of the sorted *pieces* with the pieces around it, the outermost first."""
     around: list[Piece] = []
     for piece in pieces:
         while around and not lies_inside(piece.path, around[-1].path):
@@ -178,9 +186,10 @@ def _nested(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, list[Piece]]]:
 
 
 def _without_opened(pieces: list[Piece]) -> list[Piece]:
-    """Without what ``--rw`` opens: a virtual environment, say, to install something into it.
+    """Leave out read-only pieces inside a directory that ``--rw`` makes writable.
 
-    It opens neither the agent's code nor what is protected or ours.
+    Example: a virtual environment in which the run shall install something.  Only pieces of rank
+    SEEN are left out.  The agent's code, protected files and agentctl's files stay read-only.
     """
     kept: list[Piece] = []
     for piece, around in _nested(pieces):
@@ -192,7 +201,7 @@ def _without_opened(pieces: list[Piece]) -> list[Piece]:
 
 
 def _without_seen(pieces: list[Piece]) -> list[Piece]:
-    """Without what is shown by a piece around it."""
+    """Leave out pieces that a piece around them already shows."""
     kept: list[Piece] = []
     around: list[Piece] = []
     for piece in pieces:
@@ -206,7 +215,7 @@ def _without_seen(pieces: list[Piece]) -> list[Piece]:
 
 
 def _in(piece: Piece, outer: Part | None) -> Piece | None:
-    """*piece* as it has to be in *outer*, the part around it; None if it need not be."""
+    """Return *piece* as it must be inside *outer*, the part around it; None if not needed."""
     match piece.part, outer:
         case ((Link() | Text()), Bind()):
             return None
@@ -219,13 +228,16 @@ def _in(piece: Piece, outer: Part | None) -> Piece | None:
         case ((Cover() | Scratch()), Bind()) if not is_directory(piece.path):
             return None
         case Cover(), (None | Scratch() | Cover()):
-            # Nothing is there that would have to be covered.
+            # The outer part shows no file of the host here, so there is nothing to cover.
             return None
     return piece
 
 
 def _as_in(piece: Piece, outer: Bind) -> Piece:
-    """*piece* as it has to be in *outer*: whose files are the run's there, are so here."""
+    """Return *piece* as it must be inside *outer*.
+
+    If the files of an owner are mapped to the run in *outer*, they are mapped in *piece*, too.
+    """
     assert isinstance(piece.part, Bind)
     if not outer.mapped or piece.part.mapped or belongs_to_another(piece.part.path, outer.path):
         return piece
@@ -238,10 +250,10 @@ def _mapped_as(outer: Bind, part: Part) -> Part:
 
 
 def belongs_to_another(path: bytes | str, directory: bytes | str) -> bool:
-    """Whether a file is not of the user whom *directory* belongs to.  Of none that is not there.
+    """Return whether *path* and *directory* have different owners; False if one does not exist.
 
     Raises:
-        UnreadableError: that cannot be known.
+        UnreadableError: one of them cannot be examined.
     """
     found = status(os.fsdecode(path), follow=True)
     around = status(os.fsdecode(directory), follow=True)
@@ -249,7 +261,10 @@ def belongs_to_another(path: bytes | str, directory: bytes | str) -> bool:
 
 
 def _opened(piece: Piece, pieces: list[Piece]) -> Piece:
-    """A cover with something in it is a small scratch directory, where that can be put."""
+    """Replace a cover by a small scratch directory if other pieces lie inside it.
+
+    The other pieces can be mounted in the scratch directory.
+    """
     if isinstance(piece.part, Cover) and any(
         lies_inside(other.path, piece.path) for other in pieces
     ):
@@ -258,10 +273,11 @@ def _opened(piece: Piece, pieces: list[Piece]) -> Piece:
 
 
 def _with_pins(pieces: list[Piece]) -> list[Piece]:
-    """With a writable part onto itself for each directory that could be renamed away.
+    """Add a pin for each directory that could be renamed away: a writable bind onto itself.
 
-    A read-only part stays where it is, since a mount point cannot be renamed; the directories
-    between it and the writable part around it could be, and something else put in its place.
+    A read-only part stays in its place, because a mount point cannot be renamed.  The directories
+    between it and the writable part around it could be renamed, and something else put in their
+    place.
     """
     pins: dict[str, Piece] = {}
     for piece, around in _nested(pieces):

@@ -1,4 +1,4 @@
-"""Which directory is the workspace: the one place that a run may write to, and keeps."""
+"""Choose the workspace: the directory that a run may write to and whose content stays."""
 
 import os
 from dataclasses import dataclass
@@ -14,10 +14,12 @@ from agentctl_supervisor.policy.unsuitable_directories import Places
 
 @dataclass(frozen=True)
 class Workspace:
-    """The directory ``path``, and where in it the run begins: ``cwd``.
+    """The workspace of a run.
 
-    ``private``: a fresh one, because of ``why`` (which completes "because DIRECTORY is").
-    ``hint``: what to do about that, if anything can be done.
+    ``path``: its directory.  ``cwd``: the directory in it that the run starts in.
+    ``private``: True if it is a fresh one.
+    ``why``: the reason for a fresh one, which completes "because DIRECTORY is".
+    ``hint``: advice for the user, if there is any.
     """
 
     path: str
@@ -28,17 +30,17 @@ class Workspace:
 
     @property
     def told(self) -> str:
-        """Its path for records."""
+        """The path in text form, for records."""
         return to_text(self.path)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A directory that was asked for, or is the working directory: what is known of it.
+    """The facts about a directory that was asked for, or about the working directory.
 
-    ``real``: without links.  ``others``: its other names.  ``holds``: those of what is mounted
-    in it.
-    ``missing``, ``writable``: what the kernel says.
+    ``real``: the path without links.  ``others``: the other names of the directory.
+    ``holds``: the other names of the mounts in it.
+    ``missing``, ``writable``: the answers of the kernel.
     """
 
     shown: str
@@ -72,12 +74,12 @@ def choose(
     places: Places,
     reserved: Reserved,
 ) -> Workspace:
-    """The workspace: *asked*, else *cwd*, else a *fresh* one where *cwd* must not be given away.
+    """Return the workspace: *asked*, else *cwd*, else *fresh* if a run must not get *cwd*.
 
-    Begins in *cwd* where that is in the workspace.
+    The run starts in *cwd* if that is in the workspace.
 
     Raises:
-        SpecError: *asked* is not there, is no directory, cannot be written to, or is too much.
+        SpecError: *asked* does not exist, is no directory, is not writable, or is too much.
     """
     if asked is None:
         why, hint = _why_not(cwd, places, reserved)
@@ -110,7 +112,7 @@ def _of(directory: Candidate, cwd: Candidate) -> Workspace:
 
 
 def _why_not(directory: Candidate, places: Places, reserved: Reserved) -> Refusal:
-    """As `Reserved.why_not`, with the directories that are too much."""
+    """Return the refusal of `Reserved.why_not`, and refuse directories that are too much."""
     if why := places.why_no_workspace(directory.real, directory.others):
         return Refusal(why)
     for name in directory.holds:

@@ -1,5 +1,5 @@
-"""What a run did to the places that it could write to, found out without trusting them.
+"""Find what a run changed in the directories that it could write to, without trusting them.
 
-The run is dead by then, but what it left is its own choice: links, endless nesting, names made
-for a terminal.  And another run in the same workspace may be alive, and hostile.
+The run has ended by then, but it chose what it left: links, endless nesting, names with terminal
+control characters.  Another run in the same workspace may be alive and hostile.
 """

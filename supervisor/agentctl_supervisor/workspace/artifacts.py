@@ -1,11 +1,12 @@
-"""Reads what a run left, where the run chose what that is: artifacts, above all.
+"""Read files that a run left and whose content and kind the run chose, above all artifacts.
 
-Only regular files are read, found beneath the workspace (or an ``--rw`` path) without following
-a link.  A FIFO would keep the reader waiting, a device could do anything, a set-uid file is a trap
-for whoever unpacks the copy, and a link leads out.  The kind is asked of the very inode that is
-then read, and how much is read is bounded whatever the inode says: a file may grow meanwhile.
+Only regular files beneath the workspace or an ``--rw`` path are read, and no link is followed.
+A FIFO would block the reader, a device could do anything, a set-uid file is dangerous for the user
+who unpacks the copy, and a link leads out of the directory.  The kind is checked on the same inode
+that is read afterwards.  The number of bytes that are read is bounded independently of the size in
+the inode, because a file may grow meanwhile.
 
-`examine` and `open_artifact` are for whoever copies artifacts; nothing is copied here.
+`examine` and `open_artifact` are for code that copies artifacts.  This module copies nothing.
 """
 
 import errno
@@ -33,11 +34,11 @@ _PIECE: Final = 1 << 16
 
 
 class Refused(Exception):  # noqa: N818 - a decision, not a fault
-    """It is not to be read.  The text completes "it is"."""
+    """The path must not be read.  The message completes the sentence "It is ..."."""
 
 
 class Artifact(NamedTuple):
-    """What is to be said of one path: its size in bytes, or why it is ``refused``."""
+    """The result for one path: its size in bytes, or the reason why it is ``refused``."""
 
     path: str
     bytes: int = 0
@@ -45,10 +46,11 @@ class Artifact(NamedTuple):
 
 
 def examine(paths: Iterable[str], roots: Sequence[bytes]) -> list[Artifact]:
-    """Which of *paths*, relative to the workspace or absolute, may be collected, in order.
+    """Decide for each of *paths*, in order, whether it may be collected.
 
-    *roots*: see `writable_roots.roots_of`.  Sizes are apparent ones: a sparse file counts in full.
-    Blocks, and opens nothing but handles.
+    The paths are relative to the workspace or absolute.  *roots*: see `writable_roots.roots_of`.
+    Sizes are apparent sizes: a sparse file counts in full.  This function blocks, and opens only
+    handles.
     """
     told: list[Artifact] = []
     files = total = 0
@@ -72,15 +74,16 @@ def examine(paths: Iterable[str], roots: Sequence[bytes]) -> list[Artifact]:
 
 
 def open_artifact(path: str, roots: Sequence[bytes]) -> int:
-    """A descriptor to read the regular file *path* by; the caller closes it, and bounds what it
-    reads by `MAX_FILE_BYTES`.
+    """Return a descriptor for reading the regular file *path*.
+
+    The caller closes it, and reads at most `MAX_FILE_BYTES`.
 
     Raises:
-        Refused: it is not there, not a plain file, too large, or beneath none of *roots*.
+        Refused: it does not exist, is not a plain file, is too large, or is outside of *roots*.
     """
     handle = _handle(path, roots)
     try:
-        # By the handle, so that it is the inode that was looked at.
+        # Opened through the handle, so that it is the inode that was checked.
         return os.open(f"/proc/self/fd/{handle}", READ)
     except OSError as error:
         raise Refused(f"not readable: {error.strerror}") from None
@@ -89,7 +92,10 @@ def open_artifact(path: str, roots: Sequence[bytes]) -> int:
 
 
 def read_small(root: int, path: bytes, most: int) -> bytes | None:
-    """What is in the file *path* beneath *root*; None: no regular one, or over *most* bytes."""
+    """Return the content of the file *path* beneath *root*.
+
+    The result is None if it cannot be read, is not a regular file, or has over *most* bytes.
+    """
     try:
         fd = open_beneath(root, path, READ)
     except OSError:
@@ -127,7 +133,7 @@ def _handle(path: str, roots: Sequence[bytes]) -> int:
 
 
 def _place(path: str, roots: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """The root that *path* lies beneath, and its path from there."""
+    """Return the root that *path* lies beneath, and its path relative to that root."""
     if not roots:
         raise Refused("not in a workspace: the run had none")
     try:

@@ -1,10 +1,10 @@
-"""What there is beneath a directory that changed since a moment: a bounded walk by descriptors.
+"""Find what changed beneath a directory since a given time: a bounded walk by descriptors.
 
-No link is followed, no other mount is entered, and nothing is opened but directories, which
-neither block nor can be swapped for a link (`open_beneath`).  Depth costs no descriptors: each
-directory is opened anew from the root.  Those near the top come first, and those that
-programs fill (``.git``, ``node_modules``) last, so that a walk which is cut short has seen
-what a person would look at.
+The walk follows no link and enters no other mount.  It opens only directories: opening one does not
+block, and a link cannot replace one unnoticed (`open_beneath`).  Depth costs no descriptors,
+because each directory is opened anew from the root.  Directories near the top come first, and those
+that programs fill (``.git``, ``node_modules``) come last.  So a walk that ends early has seen the
+files that a user would look at.
 """
 
 import errno
@@ -25,11 +25,11 @@ _FILLED_BY_PROGRAMS: Final = frozenset(
 _VERSION_CONTROL: Final = (b"/.git/", b"/.hg/", b"/.jj/")
 _OF_A_REPOSITORY: Final = frozenset(map(os.fsencode, OF_A_REPOSITORY))
 _MOST_PARTS: Final = 3
-"""Slashes and one in the longest name of `policy.obeyed_names`."""
+"""The most components of a name in `policy.obeyed_names`."""
 _NO_DIRECTORY_ANY_MORE: Final = frozenset({errno.ELOOP, errno.ENOTDIR})
 _CHECK_CLOCK_EVERY: Final = 64
 _MAX_PATH: Final = 4000
-"""Less than PATH_MAX, so that any path can be opened in one step."""
+"""In bytes.  Less than PATH_MAX, so that each path can be opened in one step."""
 _KINDS: Final = {
     stat.S_IFLNK: "symlink",
     stat.S_IFIFO: "fifo",
@@ -40,9 +40,9 @@ _KINDS: Final = {
 
 
 class Bounds(NamedTuple):
-    """Where a walk ends, and how much of what it found is kept.
+    """The limits of a walk, and of the lists with its results.
 
-    ``specials``, ``special_bytes``: for each of the two short lists.
+    ``specials``, ``special_bytes``: the limits for each of the lists ``specials`` and ``nested``.
     """
 
     entries: int = 100_000
@@ -58,20 +58,22 @@ DEFAULT: Final = Bounds()
 
 
 class Special(NamedTuple):
-    """What is no ordinary file.  ``kind``: symlink, fifo, socket, device or setuid."""
+    """A file that is not an ordinary one.  ``kind``: symlink, fifo, socket, device or setuid."""
 
     kind: str
     path: bytes
 
 
 OnEntry: TypeAlias = Callable[[int, str, os.stat_result], None]
-"""Is told of each entry: its directory's descriptor, its name there, and what lstat(2) says."""
+"""A function that is called for each entry with the descriptor of its directory, its name there,
+and the result of lstat(2)."""
 
 
 class _Pending(NamedTuple):
-    """A directory that is to be listed.
+    """A directory that the walk still has to list.
 
-    ``named``: the obeyed name that it is or lies beneath.  ``is_late``: programs fill it.
+    ``named``: the path with an obeyed name that it is or lies beneath.
+    ``is_late``: True if programs fill it.
     """
 
     path: bytes
@@ -81,14 +83,14 @@ class _Pending(NamedTuple):
 
 
 class _Room:
-    """How many more names, and bytes of them, a list may have."""
+    """The number of names, and of their bytes, that a list may still take."""
 
     def __init__(self, names: int, size: int) -> None:
         self._names = names
         self._bytes = size
 
     def take(self, name: bytes) -> bool:
-        """Whether there is room for *name*, which then has it."""
+        """Reserve room for *name*, and return whether there was enough."""
         if self._names <= 0 or len(name) > self._bytes:
             return False
         self._names -= 1
@@ -97,13 +99,18 @@ class _Room:
 
 
 class Walk:
-    """A walk of one directory: made, `run` once, then read.  Paths are relative to it.
+    """A walk through one directory.  Call `run` once, then read the results.
 
-    ``changed``: what changed, directories with a slash at the end; ``left_out``: how many more
-    there were.  ``nested``: paths further down whose last components are one of *obeyed*, and
-    that changed, or something beneath them did; ``nested_left_out``: how many more there were.
-    *counts* says of such a name, in the directory of a descriptor, whether it is obeyed there.
-    ``notes``: why not all was looked at.
+    All paths are relative to the directory.
+
+    ``changed``: the changed paths, directories with a slash at the end.
+    ``left_out``: the number of further changed paths.
+    ``nested``: paths further down whose last components are a name in *obeyed*, if they or
+    something beneath them changed.
+    ``nested_left_out``: the number of further such paths.
+    ``notes``: the reasons why not everything was examined.
+    *counts*: called with the descriptor of a directory and such a name in it; tells whether the
+    name is obeyed there.
     """
 
     def __init__(
@@ -130,7 +137,7 @@ class Walk:
         self._entries_left = bounds.entries
         self._changed_room = _Room(bounds.names, bounds.name_bytes)
         self._special_room = _Room(bounds.specials, bounds.special_bytes)
-        # Of its own: the one list cannot be kept short by filling the other.
+        # Separate, so that a run cannot shorten one list by filling the other.
         self._nested_room = _Room(bounds.specials, bounds.special_bytes)
         self._deadline = 0.0
         self._not_entered = 0
@@ -142,7 +149,7 @@ class Walk:
         return f"<Walk: {len(self.changed)} changed, {self.notes}>"
 
     def run(self, root: int) -> None:
-        """Look at everything beneath the directory *root*.  Blocks for as long as it may."""
+        """Examine everything beneath the directory *root*.  Blocks until the time limit at most."""
         self._deadline = time.monotonic() + self._bounds.seconds
         self._pending.append(_Pending(b""))
         cut = ""
@@ -162,11 +169,11 @@ class Walk:
             self.notes.append(f"{self._not_looked_at} files cannot be looked at")
 
     def _enter(self, root: int, directory: _Pending) -> str:
-        """List *directory*; why the walk is to end with it, or nothing."""
+        """List *directory*; return the reason why the walk must end, or an empty text."""
         try:
             fd = open_directory(root, directory.path or b".")
         except FileNotFoundError:
-            return ""  # removed, or moved away, meanwhile
+            return ""  # removed or moved meanwhile
         except OSError as error:
             if error.errno == errno.EXDEV:
                 self._mounts += 1
@@ -202,7 +209,7 @@ class Walk:
                 except FileNotFoundError:
                     continue  # removed meanwhile
                 except OSError:
-                    self._not_looked_at += 1  # in a directory that may only be listed
+                    self._not_looked_at += 1  # the directory has read, but no search permission
                     continue
                 is_directory = stat.S_ISDIR(found.st_mode)
                 has_changed = is_since(found.st_ctime_ns, since)
@@ -230,7 +237,7 @@ class Walk:
         pending.append(_Pending(path, parent.depth + 1, named, is_late))
 
     def _name_of(self, path: bytes, parent: _Pending, is_directory: bool) -> bytes | None:
-        """*path* itself, if it is further down and called like one that programs obey."""
+        """Return *path* if it is not at the top and has a name that programs obey, else None."""
         at = len(path)
         for _ in range(_MOST_PARTS):
             at = path.rfind(b"/", 0, at)
@@ -238,7 +245,7 @@ class Walk:
                 return None
             name = path[at + 1 :]
             if name in self._obeyed and not (name == b".git" and is_directory):
-                # What packages bring along for their own developers, thousands of them have.
+                # Thousands of installed packages have such files for their own developers.
                 by_programs = parent.is_late and not any(vc in path for vc in _VERSION_CONTROL)
                 return None if by_programs and name != b".git" else path
         return None
@@ -264,10 +271,10 @@ class Walk:
 
 
 def _is_repository(directory: int) -> bool:
-    """Whether git takes *directory* for a repository, as gitrepository-layout(5) says."""
+    """Return whether git takes *directory* for a repository: gitrepository-layout(5)."""
     try:
         os.stat(b"HEAD", dir_fd=directory, follow_symlinks=False)
-    except OSError:  # nearly always
+    except OSError:  # the usual case
         return False
     for name in (b"objects", b"commondir"):
         try:

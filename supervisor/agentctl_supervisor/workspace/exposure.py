@@ -1,8 +1,8 @@
-"""Names in the workspace that other programs obey, and that the run could get at after all.
+"""Find names in the workspace that other programs obey and that the run could still change.
 
-A name that was not there when the run began cannot be protected without leaving a stub on
-the host; at ``standard`` none can, because Landlock rules never subtract.  So a run may have
-made or changed them, and a person should look before going on.
+A name that did not exist when the run began cannot be protected without leaving a stub on the host.
+At ``standard`` no name can be protected, because Landlock rules never subtract.  So a run may have
+made or changed such files, and the user should look at them before going on.
 """
 
 import enum
@@ -34,13 +34,16 @@ _BENEATH_A_NAME: Final = Bounds(entries=2000, depth=8, seconds=0.1, names=1, spe
 
 
 class Names(NamedTuple):
-    """The protected names of a directory that a run may write to, as the run begins.
+    """The protected names of a directory that a run may write to, when the run begins.
 
-    ``obeyed``: whatever is changed under these counts.  ``protected``: those that the run
-    cannot change.  ``linked``: where a name is a link, or behind one, what it means in the
-    workspace; nothing is mounted on links, so that the run can change it.  ``led``: where each
-    of those led.  ``inodes``: of the protected ones, which are protected for as long as they
-    are these files.  ``anywhere``: those that count in the directories further down as well.
+    ``obeyed``: the names under which each change counts.
+    ``protected``: the names that the run cannot change.
+    ``linked``: the names that are a link or behind one, by the path in the workspace that the link
+    leads to.  Nothing is mounted on links, so the run can change these.
+    ``led``: the real path that such a name led to, by name.
+    ``inodes``: the inode numbers of the protected names.  A name is protected only while it is
+    the same file.
+    ``anywhere``: the names that count in the directories further down, too.
     """
 
     obeyed: frozenset[bytes] = frozenset()
@@ -52,10 +55,10 @@ class Names(NamedTuple):
 
 
 def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
-    """The names in the directory *path*, writable for a run at *level* which begins now.
+    """Return the names in the directory *path*, which a run at *level* that begins now can change.
 
     Raises:
-        UnreadableError: what they are cannot be known.
+        UnreadableError: a file that decides the names cannot be read.
     """
     names = tuple(protected.names_in(os.fsdecode(path), unprotect))
     further_down = ANYWHERE | {protected.CONFIGURATION}
@@ -66,7 +69,7 @@ def names_now(path: bytes, unprotect: Collection[str], level: Sandbox) -> Names:
     try:
         root = open_root(path)
     except OSError as error:
-        if is_missing(error):  # or a file: then the run is refused, or says so at its end
+        if is_missing(error):  # or not a directory: the run is refused, or reports it at its end
             return Names(anywhere=anywhere)
         raise unreadable(os.fsdecode(path), error) from None
     try:
@@ -104,10 +107,10 @@ def _inode(path: bytes, name: bytes) -> int:
 
 
 def exposed(root: int, since: int, names: Names, nested: Iterable[bytes] = ()) -> list[bytes]:
-    """The names that were touched *since* in the workspace *root*, and that the run could touch.
+    """Return the names that the run could change and that changed *since* in the workspace *root*.
 
-    They are looked at one by one, so that no flood of other files hides them.  *nested*: those
-    of repositories further down that a walk has come by.
+    Each name is examined separately, so that a large number of other files cannot hide it.
+    *nested*: the names further down that a walk has found.
     """
     own = {
         names.linked.get(name, name)
@@ -121,15 +124,18 @@ def exposed(root: int, since: int, names: Names, nested: Iterable[bytes] = ()) -
 
 
 def counts(directory: int, name: bytes) -> bool:
-    """Whether *name*, which is obeyed anywhere, is obeyed in *directory* with what is in it."""
+    """Return whether *name*, which programs obey anywhere, counts in *directory*.
+
+    The project's file counts only if it may have settings for agentctl.
+    """
     return name != os.fsencode(protected.CONFIGURATION) or _has_settings(directory)
 
 
 def _is_within(path: bytes, names: Collection[bytes]) -> bool:
-    """Whether *path* is, or lies beneath, one of *names*, which are looked at one by one."""
+    """Return whether *path* is, or lies beneath, one of *names*, which are examined separately."""
     at = len(path)
     while at >= 0:
-        # As a directory, .git is the repository: only names in it count.
+        # The directory .git is the repository: only names in it count.
         if path[:at] in names and path[:at] != b".git":
             return True
         at = path.rfind(b"/", 0, at)
@@ -137,27 +143,28 @@ def _is_within(path: bytes, names: Collection[bytes]) -> bool:
 
 
 def _is_exchanged(root: int, name: bytes, since: int, inodes: Mapping[bytes, int]) -> bool:
-    """Whether a protected *name* is another file now, and so the run's to change.
+    """Return whether a protected *name* is another file now, so that the run could change it.
 
-    No run can do that.  But when somebody outside renames something over it, as git does with
-    its config, or removes it, the kernel takes away what was mounted on it in the run.
+    No run can replace it.  But another process can remove it or rename a file over it, as git does
+    with its config.  Then the kernel removes the mount on it in the run.
     """
     try:
         found = _found(root, name)
     except OSError as error:
-        # Another mount is there, and cannot be renamed over.
+        # EXDEV: another mount is there, and no file can be renamed over a mount point.
         return not is_missing(error) and error.errno != errno.EXDEV
     if stat.S_ISDIR(found.st_mode):
-        # What others put into it says nothing: the run still could not.
+        # Changes in the directory do not matter: they come from others, since the run could not
+        # write there.
         return found.st_ino != inodes.get(name, found.st_ino)
-    # The number alone does not do: that of a file that is gone is given to the next one.
+    # The inode number is not enough: a new file may get the number of a removed one.
     return is_since(found.st_ctime_ns, since)
 
 
 def _is_touched(root: int, name: bytes, since: int, led: bytes | None = None) -> bool:
-    """Whether *name*, or something beneath it, has changed, or may have.
+    """Return whether *name*, or something beneath it, changed or may have changed.
 
-    *led*: where it led if it was behind a link.
+    *led*: the real path that it led to, if it was behind a link.
     """
     try:
         found = _found(root, name)
@@ -175,12 +182,12 @@ def _is_touched(root: int, name: bytes, since: int, led: bytes | None = None) ->
         walk.run(fd)
     finally:
         os.close(fd)
-    # One that cannot be looked through, or not in time, may hold anything.
+    # A directory that cannot be examined completely, or not in time, may hold a change.
     return bool(walk.changed or walk.left_out or walk.notes)
 
 
 class Kind(enum.Enum):
-    """What is found under a name."""
+    """The kind of file that is found under a name."""
 
     MISSING = enum.auto()
     THERE = enum.auto()
@@ -193,17 +200,17 @@ def _kind(root: int, name: bytes) -> Kind:
     except OSError as error:
         if error.errno == errno.ELOOP:
             return Kind.LINKED
-        # Another mount is protected as everything else.  Of what cannot be looked at, nobody
-        # knows whether it is: so each change of it counts.
+        # EXDEV: another mount is protected like other files.  It is unknown whether a path that
+        # cannot be examined is protected, so each change of it counts (MISSING).
         return Kind.THERE if error.errno == errno.EXDEV else Kind.MISSING
     if stat.S_ISLNK(mode):
         return Kind.LINKED
-    # As a directory it is the repository, in which there are other names.
+    # The directory .git is the repository; other names in it count.
     return Kind.MISSING if name == b".git" and stat.S_ISDIR(mode) else Kind.THERE
 
 
 def _real(path: bytes) -> bytes:
-    """Where *path* leads; nothing while another run exchanges a link on the way."""
+    """Return the real path of *path*; empty if another run is replacing a link on the way."""
     try:
         return os.path.realpath(path)
     except OSError:
@@ -215,7 +222,7 @@ def _path(root: int) -> bytes:
 
 
 def _found(root: int, name: bytes) -> os.stat_result:
-    if b"/" not in name:  # most names: there is no way on which a link could be
+    if b"/" not in name:  # most names; there is no directory on the way that could be a link
         return os.stat(name, dir_fd=root, follow_symlinks=False)
     handle = open_beneath(root, name, HANDLE)
     try:
@@ -225,13 +232,16 @@ def _found(root: int, name: bytes) -> os.stat_result:
 
 
 def _is_protected(root: int) -> bool:
-    """Whether the project's file has settings of ours, as `policy.decision` finds out."""
+    """Return whether the project's file has settings for agentctl, as `policy.decision` does."""
     data = read_small(root, os.fsencode(protected.CONFIGURATION), _MAX_SETTINGS)
     return data is None or protected.has_settings(data)
 
 
 def _has_settings(root: int) -> bool:
-    """Whether the project's file may hold settings of ours: to be sure costs a parser."""
+    """Return whether the project's file may have settings for agentctl.
+
+    The file is not parsed, because that would cost too much.
+    """
     name = os.fsencode(protected.CONFIGURATION)
     data = read_small(root, name, _MAX_SETTINGS)
     return data is None or _SETTINGS in data

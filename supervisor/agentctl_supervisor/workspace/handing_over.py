@@ -1,12 +1,12 @@
-"""Gives what a run made to the owner of its workspace, where it ran under a uid of its own.
+"""Give the files that a run with its own uid made to the owner of the workspace.
 
-Only root does this, and only at the level ``standard``: at ``strict`` an idmapped mount has the
-files belong to the right owner from the first moment.
+Only root does this, and only at the level ``standard``.  At ``strict`` an idmapped mount gives the
+files the right owner when they are made.
 
-Why it is safe.  Only an inode that belongs to the run's uid is given away, a number that no
-other account or live run has, so it is the run's own work.  The inode is held by a handle
-from the check to the change: no name is looked up twice, no link is followed.  The bits that
-would make a program run as its new owner are taken off first.
+This is safe for these reasons.  Only an inode that belongs to the run's uid is given away.  No
+other account or live run has that uid, so the run made the inode.  A handle holds the inode from
+the check to the change: no name is looked up twice, and no link is followed.  The setuid and setgid
+bits, which would make a program run as its new owner, are removed first.
 """
 
 import os
@@ -22,13 +22,15 @@ _AT_EMPTY_PATH: Final = 0x1000
 _DANGEROUS: Final = stat.S_ISUID | stat.S_ISGID
 _NEVER_NS: Final = sys.maxsize
 BOUNDS: Final = Bounds(entries=1_000_000, seconds=5.0)
-"""Of a look that has to find everything of a run, in the time that its end may be held up."""
+"""The limits of a walk that must find all files of a run, in the time that it may delay the run's
+end."""
 
 
 class HandingOver:
-    """Told of each entry of a walk; *uids*: those of the run, *owner* and *group* get its files.
+    """Hand over the entries of a walk that belong to the run's *uids* to *owner* and *group*.
 
-    ``given``: how many did; ``refused``: how many could not be given.
+    ``given``: the number of files handed over.
+    ``refused``: the number of files that could not be handed over.
     """
 
     def __init__(self, uids: Collection[int], owner: int, group: int) -> None:
@@ -43,7 +45,7 @@ class HandingOver:
         return f"<HandingOver to {self._owner}: {self.given} given, {self.refused} refused>"
 
     def on_entry(self, directory: int, name: str, found: os.stat_result) -> None:
-        """Give the entry *name* of *directory* away if it is the run's."""
+        """Hand over the entry *name* of *directory* if it belongs to the run."""
         if found.st_uid not in self._uids:
             return
         try:
@@ -61,10 +63,10 @@ class HandingOver:
     def _give(self, handle: int) -> None:
         found = os.fstat(handle)
         if found.st_uid not in self._uids:
-            return  # somebody put another one in its place
+            return  # another process has replaced the entry
         try:
             if found.st_mode & _DANGEROUS and not stat.S_ISLNK(found.st_mode):
-                # Through /proc, since fchmod(2) takes no such handle.
+                # Through /proc, since fchmod(2) does not accept an O_PATH descriptor.
                 os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(found.st_mode) & ~_DANGEROUS)
         except OSError:
             self.refused += 1
@@ -76,18 +78,18 @@ class HandingOver:
 
 
 def giving(root: int, uids: Collection[int]) -> HandingOver | None:
-    """What hands over beneath the directory *root*; None where there is nothing to hand over."""
+    """Return the `HandingOver` for the directory *root*; None if there is nothing to hand over."""
     if not uids:
         return None
     owner = os.fstat(root)
-    # What belongs to the run itself has nobody to be given to.
+    # If the directory itself belongs to the run, there is no other owner.
     return None if owner.st_uid in uids else HandingOver(uids, owner.st_uid, owner.st_gid)
 
 
 def hand_over(roots: Sequence[bytes], uids: Collection[int]) -> bool:
-    """Give what *uids* own beneath *roots* to the owner of each root; whether all of it was.
+    """Hand over the files of *uids* beneath *roots* to the owner of each root.
 
-    Blocks, for 5 seconds a root at most.
+    Return whether all files were handed over.  Blocks for at most 5 seconds a root.
     """
     complete = True
     for path in roots:

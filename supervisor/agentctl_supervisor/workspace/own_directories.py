@@ -1,8 +1,8 @@
-"""The directories that are a run's alone, in its own directory, and what becomes of them.
+"""The run's own directories in its run directory, and their removal.
 
-A private workspace holds what the run made, and stays as long as the run is kept.  Its
-temporary directory and its home, which it has on disk at the level ``standard`` only,
-go with its end.
+A private workspace has the files that the run made, and stays as long as the run is kept.  The
+run's temporary directory and home are on disk at the level ``standard`` only.  They are removed
+when the run ends.
 """
 
 from pathlib import Path
@@ -17,9 +17,9 @@ _REMOVE_S: Final = 5.0
 
 
 def remove_private(directory: Path) -> bool:
-    """Remove what the run in *directory* had for its life; whether all of it is gone.
+    """Remove home and temporary directory of the run in *directory*; return whether both are gone.
 
-    Blocks for 10 seconds at most; what is left then goes with the run (`store.pruning`).
+    Blocks for at most 10 seconds.  The rest is removed together with the run (`store.pruning`).
     """
     gone = [remove_tree(directory / name, _REMOVE_S) for name in (TEMPORARY, HOME)]
     return all(gone)

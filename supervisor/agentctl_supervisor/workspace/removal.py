@@ -1,8 +1,8 @@
-"""Removes a tree that a run could write to, whatever it made of it.
+"""Remove a directory tree that a run could write to, whatever the run made in it.
 
-Directories are brought up to the top of the tree before they are emptied, so that nesting
-costs neither descriptors nor path length.  No link is followed, a mode is no obstacle where
-it may be changed, and the time it takes is bounded: what is left can be removed later.
+Directories are moved to the top of the tree before they are emptied, so that nesting costs neither
+descriptors nor path length.  No link is followed.  Modes that forbid the removal are changed if
+that is permitted.  The time is bounded, and the rest can be removed later.
 """
 
 import contextlib
@@ -21,9 +21,10 @@ _CHECK_CLOCK_EVERY: Final = 64
 
 
 def remove_tree(path: Path, seconds: float) -> bool:
-    """Remove what is at *path*; whether it is gone.  Blocks for about *seconds* at most.
+    """Remove the file or tree *path*; return whether it is gone.
 
-    The directory that *path* is in must be one that no run can write to.
+    Blocks for at most about *seconds*.  No run may be able to write to the directory that *path* is
+    in.
     """
     try:
         parent = os.open(path.parent, READ | os.O_DIRECTORY)
@@ -46,7 +47,7 @@ def remove_tree(path: Path, seconds: float) -> bool:
 
 
 class _Removal:
-    """Empties the directory *top*."""
+    """The removal of everything in the directory *top*."""
 
     def __init__(self, top: int, deadline: float) -> None:
         self._top = top
@@ -55,12 +56,13 @@ class _Removal:
         self._pending: deque[str] = deque()
 
     def run(self) -> None:
-        """Return when it is empty.
+        """Empty the directory.
 
         Raises:
-            OSError: time is up, or there is something that cannot be removed.
+            OSError: time is up, or an entry cannot be removed.
         """
-        # A directory that changes while it is read may hide an entry: until none is found.
+        # A directory that changes while it is read may hide an entry, so repeat until none is
+        # found.
         while self._empty(self._top):
             while self._pending:
                 self._remove(self._pending.popleft())
@@ -75,9 +77,9 @@ class _Removal:
         os.rmdir(name, dir_fd=self._top)
 
     def _empty(self, fd: int) -> bool:
-        """Take out of *fd* what is found in it; whether that was anything.
+        """Remove or move away the entries of *fd*; return whether there were any.
 
-        The directories of the top become pending, and others become directories of the top.
+        Directories in the top become pending.  Directories further down are moved to the top.
         """
         any_found = False
         with os.scandir(fd) as entries:
@@ -95,7 +97,7 @@ class _Removal:
         return any_found
 
     def _bring_up(self, fd: int, name: str) -> None:
-        # To get another parent, a directory must be writable itself.
+        # A directory must be writable itself to be moved to another parent.
         with _opened(fd, name):
             pass
         while True:
@@ -112,7 +114,7 @@ class _Removal:
 
 
 def _unlinked(directory: int, name: str) -> bool:
-    """Whether *name* is gone; a directory is not, nor opened or followed."""
+    """Unlink *name*; return whether it is gone.  A directory stays."""
     try:
         os.unlink(name, dir_fd=directory)
     except FileNotFoundError:
@@ -124,12 +126,12 @@ def _unlinked(directory: int, name: str) -> bool:
 
 @contextlib.contextmanager
 def _opened(directory: int, name: str) -> Iterator[int]:
-    """The directory *name* of *directory*, with all rights for its owner."""
+    """Open the directory *name* in *directory*, and give its owner all permissions."""
     handle = os.open(name, HANDLE | os.O_DIRECTORY, dir_fd=directory)
     try:
         mode = os.fstat(handle).st_mode
         if mode & stat.S_IRWXU != stat.S_IRWXU:
-            # Through /proc, since fchmod(2) takes no such handle.
+            # Through /proc, since fchmod(2) does not accept an O_PATH descriptor.
             os.chmod(f"/proc/self/fd/{handle}", stat.S_IRWXU)
         fd = os.open(".", READ | os.O_DIRECTORY, dir_fd=handle)
     finally:

@@ -1,13 +1,13 @@
-"""Takes the setuid and setgid bits off what a run left, before somebody on the host uses it.
+"""Remove the setuid and setgid bits from files that a run left, before others use the files.
 
-A run is refused to set them, but for one way: open(2) can make an empty file that has them.
-What the run writes to it takes them away; what root writes later does not, and so whatever root
-copies there would be a setuid program.
+A run cannot set these bits, with one exception: open(2) can make an empty file that has them.  When
+the run writes to the file, the kernel removes the bits.  When root writes to it later, the kernel
+keeps them, so a program that root copies there would be a setuid program.
 
-Why it is safe.  Only an ordinary file that changed since the run began is touched, and nothing
-of it but these bits.  Its inode is held by a handle from the check to the change: no name is
-looked up twice, no link is followed.  Who made a setuid program there meanwhile, by other
-means, has to do it again: the report names it.
+This is safe for these reasons.  Only regular files that changed since the run began are touched,
+and only these bits change.  A handle holds the inode from the check to the change: no name is
+looked up twice, and no link is followed.  A user who made a setuid program there meanwhile by other
+means has to do it again; the report names the file.
 """
 
 import os
@@ -22,9 +22,10 @@ BITS: Final = stat.S_ISUID | stat.S_ISGID
 
 
 class TakingOff:
-    """Told of each entry of a walk, and tells *then* of it; *since*: when the run began.
+    """Take the bits off the entries of a walk, and call *then* for each entry.
 
-    ``refused``: how many files have kept their bits.
+    *since*: the time when the run began.
+    ``refused``: the number of files that kept their bits.
     """
 
     def __init__(self, since: int, then: OnEntry | None = None) -> None:
@@ -36,7 +37,7 @@ class TakingOff:
         return f"<TakingOff since {self._since}: {self.refused} refused>"
 
     def on_entry(self, directory: int, name: str, found: os.stat_result) -> None:
-        """Take the bits off the entry *name* of *directory*, if it has them from the run."""
+        """Take the bits off the entry *name* of *directory*, if the run may have set them."""
         if found.st_mode & BITS and self._is_of_the_run(found):
             try:
                 self._take_off(directory, name)
@@ -55,7 +56,7 @@ class TakingOff:
         try:
             found = os.fstat(handle)
             if found.st_mode & BITS and self._is_of_the_run(found):
-                # Through /proc, since fchmod(2) takes no such handle.
+                # Through /proc, since fchmod(2) does not accept an O_PATH descriptor.
                 os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(found.st_mode) & ~BITS)
         finally:
             os.close(handle)

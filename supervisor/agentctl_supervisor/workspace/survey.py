@@ -1,8 +1,8 @@
-"""One run's workspace, before and after: what it did there, as a `Workspace` of its report.
+"""Compare a run's workspace before and after the run, for the `Workspace` of its report.
 
-It names what changed while the run lived, whoever changed it: another program, or another
-run in the same directory, leaves the same traces.  What was deleted leaves none but the
-change of its directory.
+The result names everything that changed during the run.  Changes by another program, or by another
+run in the same directory, cannot be told apart.  A deleted file is seen only as a change of its
+directory.
 """
 
 import errno
@@ -27,15 +27,15 @@ from agentctl_supervisor.workspace.handing_over import giving
 from agentctl_supervisor.workspace.setuid_bits import TakingOff
 
 LOOK_S: Final = 0.5
-"""How long the look at what may be written to may hold up the end of a run, in seconds."""
+"""The longest time in seconds that the look at the writable directories may delay a run's end."""
 
 _MAX_NOTES: Final = 4000
 
 
 class Survey:
-    """Made when the run begins; `look` is called once its processes are gone.
+    """The survey of a run's writable directories.
 
-    ``is_needed``: the run has a workspace.
+    Make it when the run begins.  Call `look` after the run's processes have ended.
     """
 
     def __init__(self, created: Created | None, spec: RunSpec) -> None:
@@ -47,7 +47,7 @@ class Survey:
         if self._roots:
             level = spec.sandbox or Sandbox.STRICT
             self._names = tuple(names_now(root, spec.unprotect, level) for root in self._roots)
-            # Last: what we have done until here is not the run's.
+            # This comes last, so that what we did before does not count as the run's changes.
             self._began = beginning()
 
     def __repr__(self) -> str:
@@ -55,11 +55,11 @@ class Survey:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything to look at."""
+        """True if the run has a workspace."""
         return self._began is not None
 
     def unseen(self, why: str, open_files: tuple[str, ...]) -> Workspace:
-        """The workspace of a run whose files nobody looks at, because of *why*."""
+        """Return the workspace of a run whose files are not examined, for the reason *why*."""
         return Workspace(
             path=self._path, private=self._private, incomplete=why, open_at_kill=open_files
         )
@@ -70,10 +70,11 @@ class Survey:
         seconds: float = LOOK_S,
         open_files: Sequence[str] = (),
     ) -> Workspace:
-        """What is there now.  Blocks for about *seconds*.
+        """Examine the directories and return the result.  Blocks for about *seconds*.
 
-        *uids*: whoever owns the workspace gets what belongs to these.
-        *open_files*: what was open for writing at the kill.
+        *uids*: files of these are handed over to the owner of the directory; then it may take
+        longer (`handing_over.BOUNDS`).
+        *open_files*: the files that were open for writing at the kill.
         """
         if self._began is None:
             return Workspace()
@@ -98,7 +99,7 @@ class Survey:
 
 
 class _Found:
-    """What was found so far, of one writable path after the other."""
+    """The findings so far, collected from one writable path after the other."""
 
     def __init__(self, since: int, uids: Collection[int], open_files: tuple[str, ...]) -> None:
         self.changed: list[bytes] = []
@@ -111,7 +112,7 @@ class _Found:
         self._uids = uids
 
     def look_at(self, path: bytes, names: Names, bounds: Bounds, *, is_workspace: bool) -> None:
-        """Look at *path*, which may be written to; *names* are those that it had before."""
+        """Examine the writable *path*; *names* are the protected names from before the run."""
         try:
             root = open_root(path)
         except OSError as error:
@@ -149,7 +150,7 @@ class _Found:
         self.notes += [where + note for note in notes]
 
     def _left_of(self, bounds: Bounds) -> Bounds:
-        """What is left of *bounds* beside what was found: they are for everything together."""
+        """Return *bounds* minus what was found, since they count for all paths together."""
         return bounds._replace(
             names=bounds.names - len(self.changed),
             name_bytes=bounds.name_bytes - sum(map(len, self.changed)),
@@ -158,7 +159,7 @@ class _Found:
         )
 
     def _look_at_file(self, path: bytes, error: OSError, names: Names) -> None:
-        """*path* cannot be opened as a directory: ``--rw`` may have named a file."""
+        """Examine *path*, which is not a directory that can be opened: ``--rw`` may name a file."""
         why = error.strerror
         if error.errno == errno.ENOTDIR:
             try:
@@ -181,13 +182,13 @@ def _shown(path: bytes) -> str:
 
 
 def _may_be_half(root: int, name: str) -> bool:
-    """Whether *name* may be a half-written file: a FIFO that was open for writing is none."""
+    """Return whether *name* may be a half-written file; a FIFO open for writing is not one."""
     if name.startswith("/"):
         return True
     try:
         handle = open_beneath(root, to_bytes(name), HANDLE)
     except OSError:
-        return True  # it was there, and where it is now is not known
+        return True  # it existed, and its present place is unknown
     try:
         return stat.S_ISREG(os.fstat(handle).st_mode)
     finally:
