@@ -1,11 +1,11 @@
 """The supervisor of agentctl: starts runs, watches them, and always ends them.
 
-Every name is loaded when it is first used.  `Supervisor` and `Run` need trio, which
-``agentctl_supervisor.client`` and the commands that only look or stop do without; and a
-command has to be able to say what a signal does before it has loaded anything.
+Each name is loaded when it is first used.  `Supervisor` and `Run` need trio, but
+``agentctl_supervisor.client`` and the commands that only look at runs or stop them do not.
+Also, a command must set up its handling of signals before it loads other modules.
 """
 
-TYPE_CHECKING = False  # as typing has it, which would take longer to load than all of this
+TYPE_CHECKING = False  # not imported: `typing` takes longer to load than all of this module
 if TYPE_CHECKING:
     from typing import Any
 

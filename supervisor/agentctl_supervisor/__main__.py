@@ -1,15 +1,18 @@
-"""``agentctl``, and ``python -P -m agentctl_supervisor``: the same, but not isolated."""
+"""The entry point of ``agentctl``, and of ``python -P -m agentctl_supervisor``.
+
+The two are the same, but the second is not isolated.
+"""
 
 import signal
 import sys
 
 
 def run() -> int:
-    """What the command line of this process asks for; returns its exit code."""
+    """Run the command line of this process, and return its exit code."""
     is_pythons = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_pythons:
-        # Nothing has begun that would have to be ended: a Ctrl-C ends us as it ends every other
-        # program.  Raised in an import, it would be a traceback, another error or nothing at all.
+        # Nothing has been started that must be ended, so Ctrl-C ends us like any other program.
+        # A KeyboardInterrupt in an import could give a traceback, another error or no effect.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from agentctl_supervisor.cli import main
 

@@ -1,11 +1,11 @@
-"""`Client`: looks at runs and stops them, from any program and any thread.
+"""The `Client`: looks at runs and stops them, from any program and any thread.
 
-It imports no event loop and starts no process.  It asks the supervisor that
-holds a run; where that one is dead it finishes its work (`recovery`), and where
-it does not answer it acts in its place (`stop_without_supervisor`).
+It imports no event loop and starts no process.  It asks the supervisor that holds a run.  If that
+supervisor is dead, it finishes the supervisor's work (`recovery`).  If the supervisor does not
+answer, it acts in the supervisor's place (`stop_without_supervisor`).
 
-A stop by a supervisor that answers is the ordinary one, and imports nothing that
-only the others need: on a slow machine that is what it takes longest for.
+A stop by a supervisor that answers is the usual case.  It imports nothing that only the other
+cases need, because on a slow machine the imports take most of its time.
 """
 
 import os
@@ -51,22 +51,23 @@ from agentctl_supervisor.store.run_directory import Home, RunDirectory
 OnStep: TypeAlias = Callable[[Step], None]
 
 _SILENCE_S: Final = 1.0
-"""Seconds without a word during a stop, after which the supervisor is pinged again."""
+"""The seconds without a reply during a stop, after which the supervisor is pinged again."""
 _LOOKS: Final = 2
-"""Times that a silent supervisor is seen asleep before it is taken for stuck: one look may come
-just after it has answered."""
+"""The number of times that a silent supervisor must be found asleep before it counts as stuck.
+
+A single check may come just after it has answered."""
 _STARVED_S: Final = 5.0
-"""How long a supervisor that is runnable may take for a ping on a machine without a CPU for it."""
+"""The seconds that a runnable supervisor may take for a ping, if the machine has no free CPU."""
 _ATTEMPTS: Final = 5
 _OTHERS_S: Final = 15.0
-"""How long another client may take to finish a dead supervisor's work."""
+"""The seconds that another client may take to finish a dead supervisor's work."""
 _REPLY: Final = msgspec.msgpack.Decoder(Reply)
 
 
 class StopOutcome(msgspec.Struct, frozen=True):
-    """What a stop came to.
+    """The outcome of a stop.
 
-    ``already``: the run was over before.  ``gone``: proven that no process of it is alive.
+    ``already``: the run was over before.  ``gone``: it is proven that no process of it is alive.
     """
 
     report: Report
@@ -75,10 +76,10 @@ class StopOutcome(msgspec.Struct, frozen=True):
 
 
 class Client:
-    """The runs of this user, as every command and every other program may see and stop them.
+    """The interface by which commands and other programs look at this user's runs and stop them.
 
-    Thread-safe: it keeps no state but *home*, the state directory (default: that of
-    the environment, `Home.open`).
+    Thread-safe: its only state is *home*, the state directory (default: that of the environment,
+    `Home.open`).
     """
 
     def __init__(self, home: str | os.PathLike[str] | None = None) -> None:
@@ -90,10 +91,10 @@ class Client:
     def runs(
         self, *, finished: bool = False, on_damaged: Callable[[AgentctlError], None] | None = None
     ) -> list[Report]:
-        """Reports of the live runs, and of the *finished* ones if wanted; oldest first.
+        """Return reports of the live runs, and of the *finished* ones if wanted; oldest first.
 
-        Runs whose supervisor died are finished on the way.  A directory that cannot be
-        read is given to *on_damaged* and does not hide the others.
+        A run whose supervisor died is finished by this.  The error of a directory that cannot be
+        read is given to *on_damaged*, and does not hide the other runs.
         """
         reports = []
         for directory in self._open_home().runs():
@@ -112,15 +113,15 @@ class Client:
     def listed(
         self, *, finished: bool = False, on_damaged: Callable[[AgentctlError], None] | None = None
     ) -> list[Report | Summary]:
-        """What a list shows of the live runs, and of the *finished* ones if wanted; oldest first.
+        """List the live runs, and the *finished* ones if wanted; oldest first.
 
-        Like `runs`, but fast: finished runs come out of an index, and live ones from their
-        supervisors, whose reports are brief (`Report.brief`).
+        Like `runs`, but fast: finished runs are read from an index, and live ones come from their
+        supervisors as brief reports (`Report.brief`).
         """
         return listed(self._open_home(), finished=finished, on_damaged=on_damaged)
 
     def show(self, ref: str) -> Report:
-        """The report of run *ref*, a name, an id, or the unique beginning of one.
+        """Return the report of run *ref*: a name, an id, or the unique beginning of one.
 
         Raises:
             NoSuchRunError, AmbiguousRunError, DamagedRunError, StateDirectoryError.
@@ -128,7 +129,7 @@ class Client:
         return current_report(self.directory(ref))
 
     def directory(self, ref: str) -> RunDirectory:
-        """Where run *ref* is kept.
+        """Return the directory of run *ref*.
 
         Raises:
             NoSuchRunError, AmbiguousRunError, StateDirectoryError.
@@ -144,10 +145,10 @@ class Client:
         reason: str = "",
         on_step: OnStep | None = None,
     ) -> StopOutcome:
-        """Ends run *ref* by the ladder and returns when it is over.
+        """End run *ref* by the stop ladder, and return when it is over.
 
-        Graces of None are those of the run.  *on_step* hears of each rung as it is taken.
-        Stopping a finished run is no error.
+        A grace of None is that of the run.  *on_step* is called for each rung as it is taken.
+        To stop a finished run is not an error.
 
         Raises:
             NoSuchRunError, AmbiguousRunError, DamagedRunError, StateDirectoryError.
@@ -159,27 +160,27 @@ class Client:
             return _Ending(directory, request, on_step).run()
 
     def kill(self, ref: str, *, reason: str = "", on_step: OnStep | None = None) -> StopOutcome:
-        """SIGKILLs all of run *ref* and returns when it is over.  Else like `stop`."""
+        """Send SIGKILL to all of run *ref*, and return when it is over.  Otherwise like `stop`."""
         directory = self.directory(ref)
         with directory.while_there():
             return _Ending(directory, KillRequest(directory.id, _sendable(reason)), on_step).run()
 
     def approve(self, ref: str, call: str | int = "", *, up_to: int = 0) -> str:
-        """Grants call *call* of run *ref*, which waits for that; what was done, for people.
+        """Grant the waiting call *call* of run *ref*; return for people what was done.
 
         *call* is a number (`WaitingCall.number`), or an id, which the agent chose.  With
-        *up_to* all that wait are meant whose number is not higher: none that came later.
+        *up_to*, grant all waiting calls whose number is not higher, so none that came later.
 
         Raises:
             NoSuchRunError, AmbiguousRunError, DamagedRunError, StateDirectoryError.
-            NotWaitingError: it does not wait (any more), or the run was stopped first.
-            SupervisorStuckError, SupervisorGoneError: nobody answers for the run.
+            NotWaitingError: the call does not wait, or no longer, or the run was stopped first.
+            SupervisorStuckError, SupervisorGoneError: no supervisor answers for the run.
         """
         directory = self.directory(ref)
         return _order(directory, _verdict(directory.id, call, up_to))
 
     def deny(self, ref: str, call: str | int = "", *, up_to: int = 0, reason: str = "") -> str:
-        """Refuses call *call* of run *ref*; the agent is told the reason.  Else like `approve`."""
+        """Refuse call *call* of run *ref*, and tell the agent *reason*.  Otherwise as `approve`."""
         directory = self.directory(ref)
         request = _verdict(directory.id, call, up_to)
         return _order(
@@ -187,7 +188,7 @@ class Client:
         )
 
     def signal(self, ref: str) -> str:
-        """Fires the ``external()`` termination condition of run *ref*.  Else like `approve`."""
+        """Fire the ``external()`` termination condition of run *ref*.  Otherwise as `approve`."""
         directory = self.directory(ref)
         return _order(directory, SignalRequest(directory.id))
 
@@ -199,7 +200,7 @@ class Client:
 
 
 class _Ending:
-    """One stop or kill of one run, from whoever can do it."""
+    """One stop or kill of one run, by its supervisor or in place of it."""
 
     def __init__(
         self, directory: RunDirectory, request: StopRequest | KillRequest, on_step: OnStep | None
@@ -209,7 +210,7 @@ class _Ending:
         self._on_step = on_step or (lambda _step: None)
 
     def run(self) -> StopOutcome:
-        """Returns when the run is over, or raises."""
+        """Return when the run is over, or raise an error."""
         detail = ""
         asked = False
         for _ in range(_ATTEMPTS):
@@ -217,17 +218,17 @@ class _Ending:
             if over is not None:
                 return over
             created = created_record(self._directory) or self._await_created()
-            # Whether it is frozen is known only after that time, also when it refuses us at
-            # once: `live_log` relies on it.
+            # A supervisor counts as frozen only after this time, even if it refuses us at once:
+            # `live_log` relies on that.
             deadline = time.monotonic() + PING_TIMEOUT_S
             if created is None or not answers(created):
                 if created is not None and _dies(created, deadline - time.monotonic()):
-                    # Its lock is free by now, or another client is finishing its work.
+                    # Its lock is free now, or another client is finishing its work.
                     if self._directory.wait_and_lock(_OTHERS_S):
                         self._directory.unlock()
                     continue
                 known = current_report(self._directory)
-                if known.finished:  # somebody else has ended it in its supervisor's place
+                if known.finished:  # another client has ended it in its supervisor's place
                     return StopOutcome(known, already=not asked)
                 return self._from_outside()
             try:
@@ -241,14 +242,17 @@ class _Ending:
         )
 
     def _await_created(self) -> Created | None:
-        """The record follows the lock at once, unless the supervisor froze in between."""
+        """Wait for the record, which follows the lock at once unless the supervisor froze."""
         from agentctl_supervisor.store.log_watch import wait_for
 
         path = os.fspath(self._directory.path)
         return wait_for(path, lambda: created_record(self._directory), PING_TIMEOUT_S)
 
     def _over(self, *, already: bool) -> StopOutcome | None:
-        """The outcome, if the run is over or nobody holds it any more."""
+        """Return the outcome if the run is over; recover a run that no supervisor holds.
+
+        Otherwise return None.
+        """
         report = self._directory.read_report()
         if report is None and not self._directory.is_held():
             from agentctl_supervisor.recover.recovery import recover
@@ -268,7 +272,7 @@ class _Ending:
                 case Done(report, already):
                     return StopOutcome(report, already, report.processes.survivors == 0)
                 case Failed(detail, no_such_run):
-                    # It may have ended since: then its report is there on the next look.
+                    # The run may have ended since; then the next attempt finds its report.
                     raise _SupervisorLeftError(detail, was_asked=not no_such_run)
                 case None if not answers(created):
                     raise _SupervisorLeftError("its supervisor stopped answering")
@@ -288,13 +292,14 @@ class _Ending:
             reason=request.reason,
             on_step=self._on_step,
         )
-        # It may have come back to life, or died, and then its word is the last one.
+        # If the supervisor has continued, or died, the run's own report may be there now: it
+        # takes precedence.
         return self._over(already=False) or StopOutcome(done.report, gone=done.gone)
 
 
 def _verdict(run_id: str, call: str | int, up_to: int) -> VerdictRequest:
-    """A grant of *call*, or of all *up_to* that number."""
-    # 0 is the number of none, and on the wire it would mean that the id counts.
+    """Return a request to grant *call*, or all calls *up_to* that number."""
+    # No call has the number 0: on the wire 0 means that the id is used.
     if call == 0 or up_to < 0 or (isinstance(call, int) and call < 0):
         raise NotWaitingError(f"no call {call or up_to} waits for approval")
     if isinstance(call, int):
@@ -303,7 +308,7 @@ def _verdict(run_id: str, call: str | int, up_to: int) -> VerdictRequest:
 
 
 def _order(directory: RunDirectory, request: VerdictRequest | SignalRequest) -> str:
-    """Have the supervisor of the run carry out *request*; its answer."""
+    """Let the supervisor of the run carry out *request*; return its answer."""
     report = current_report(directory)
     created = created_record(directory)
     if report.finished or created is None:
@@ -325,9 +330,9 @@ def _order(directory: RunDirectory, request: VerdictRequest | SignalRequest) -> 
 
 
 class _SupervisorLeftError(Exception):
-    """The supervisor cannot, or does not, finish what it was asked.
+    """The supervisor cannot, or does not, finish the request.
 
-    ``was_asked``: it may have begun; else it had no such run any more.
+    ``was_asked``: it may have begun the request; if False, it no longer had such a run.
     """
 
     def __init__(self, detail: str, *, was_asked: bool = True) -> None:
@@ -336,15 +341,15 @@ class _SupervisorLeftError(Exception):
 
 
 def _sendable(text: str) -> str:
-    """*text* as UTF-8 can say it: an argument may hold bytes that are none."""
+    """Return *text* in valid UTF-8, because an argument may contain other bytes."""
     return display(text)[:4096]
 
 
 def answers(created: Created) -> bool:
-    """Whether the supervisor of *created* answers a ping.
+    """Return True if the supervisor of *created* answers a ping.
 
-    One that is stopped, or sleeps although it was asked, has `PING_TIMEOUT_S`.  One that runs,
-    or would if it got a CPU, is slow and not stuck: it has `_STARVED_S`.
+    A supervisor that is stopped, or sleeps although a ping waits, has `PING_TIMEOUT_S` to answer.
+    One that runs, or waits for a CPU, is slow but not stuck: it has `_STARVED_S`.
     """
     from agentctl_supervisor.processes.process_tree import is_runnable
 
@@ -362,14 +367,14 @@ def answers(created: Created) -> bool:
 def converse(
     path: str, request: Request, *, silence_s: float = _SILENCE_S
 ) -> Iterator[Reply | None]:
-    """The replies to *request*; None for each *silence_s* seconds without one.
+    """Yield the replies to *request*, and None for each *silence_s* seconds without one.
 
-    *path*: the supervisor's socket, as its log has it.
+    *path*: the supervisor's socket, as the run's log names it.
 
-    Ends when the supervisor hangs up, cannot be reached or says what is no reply.
+    Ends when the supervisor hangs up, cannot be reached, or sends something that is not a reply.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        # A connect waits, too, when a stuck supervisor's queue of connections is full.
+        # A connect waits, too, if a stuck supervisor's queue of connections is full.
         connection.settimeout(silence_s)
         try:
             connection.connect(to_bytes(path))
@@ -377,7 +382,7 @@ def converse(
         except TimeoutError:
             yield None
             return
-        except (OSError, ValueError):  # the latter: no path at all
+        except (OSError, ValueError):  # ValueError: not a possible path
             return
         frames = FrameBuffer(MAX_CONTROL_FRAME)
         while True:
@@ -396,12 +401,12 @@ def converse(
 
 
 def _dies(created: Created, within_s: float) -> bool:
-    """Whether the supervisor of *created* is dead, or is within *within_s* seconds."""
+    """Return True if the supervisor of *created* is dead, or dies within *within_s* seconds."""
     from agentctl_supervisor.processes import process_tree
     from agentctl_supervisor.processes.process_tree import wait_dead
 
     if process_tree.is_out_of_sight(created):
-        return False  # its lock is held, and a pidfd of its number would be somebody else's
+        return False  # its lock is held, and its pid belongs to another process here
     if created.boot_id != process_tree.boot_id():
         return True
     pidfd = process_tree.open_pidfd(created.supervisor)

@@ -1,7 +1,7 @@
 """Errors of the supervisor's side: one line for people, a hint, and an exit code.
 
-Two levels and no more.  Each error says whose action can mend it; the command
-line's last line of defence prints ``error:`` and ``hint:`` and leaves with ``exit_code``.
+The hierarchy has two levels.  Each error says whose action can fix it.  The outermost handler of
+the command line prints ``error:`` and ``hint:`` and exits with ``exit_code``.
 """
 
 import errno
@@ -13,9 +13,9 @@ from agentctl_protocol.vocabulary import EXIT_NO_SUCH_RUN, EXIT_OWN_FAILURE, EXI
 
 
 class AgentctlError(Exception):
-    """Something that a person should read.  ``hint`` says what to do about it, or is empty.
+    """An error to show to the user.  ``hint`` says what to do about it, or is empty.
 
-    ``excerpt``: lines that show where, each at most 78 columns wide.
+    ``excerpt`` has lines that show the place of the error, each at most 78 columns wide.
     """
 
     exit_code: int = EXIT_OWN_FAILURE
@@ -27,22 +27,22 @@ class AgentctlError(Exception):
 
 
 def described(error: BaseException) -> str:
-    """What *error* says, in one line with its class; of a group, its first."""
+    """Return the class and text of *error* in one line; for a group, those of its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {one_line(error)}"
 
 
 def in_words(error: OSError) -> str:
-    """Why the kernel refused a file, for people."""
+    """Return for people why the kernel refused to open a file."""
     if error.errno == errno.EAGAIN:
-        # Of open(2) with O_NONBLOCK on a regular file: fcntl(2), F_SETLEASE.
+        # From open(2) with O_NONBLOCK on a regular file: fcntl(2), F_SETLEASE.
         return "another program holds a lease on it; try again"
     return error.strerror or str(error)
 
 
 class UsageError(AgentctlError):
-    """The request makes no sense as it was written."""
+    """The request is not valid as it was written."""
 
     exit_code = EXIT_USAGE
 
@@ -68,7 +68,7 @@ class StateDirectoryError(AgentctlError):
 
 
 class DamagedRunError(AgentctlError):
-    """A file of a run is not what was written; the text says which file and why."""
+    """A file of a run is not what agentctl wrote; the text says which file and why."""
 
 
 class UnknownLogVersionError(DamagedRunError):
@@ -76,25 +76,28 @@ class UnknownLogVersionError(DamagedRunError):
 
 
 class LogFullError(AgentctlError):
-    """The log takes no more: disk full, quota used up, a failing disk.  Nothing is half written."""
+    """The log takes no more records: disk full, quota used up, or a failing disk.
+
+    No record is written in part.
+    """
 
 
 class SpawnError(AgentctlError):
-    """The run's processes could not be made."""
+    """The run's processes could not be started."""
 
 
 def cannot_start(error: OSError) -> SpawnError:
-    """What to say when the kernel gave us something less than a run needs: what is used up."""
+    """Return the error for a run whose resources the kernel refused; it names what is used up."""
     known = used_up(error.errno)
     return SpawnError(f"cannot start a run: {error.strerror}", f"used up: {known}" if known else "")
 
 
 class SandboxUnavailableError(AgentctlError):
-    """A protection that was asked for is not to be had on this machine."""
+    """A requested protection is not available on this machine."""
 
 
 class NotWaitingError(AgentctlError):
-    """The run is not in the state that the request is about: no such call waits, it is over."""
+    """The run is not in the state that the request needs: no such call waits, or it is over."""
 
     exit_code = 1
 

@@ -1,4 +1,4 @@
-"""`Supervisor`: owns runs, and ends them all when it ends."""
+"""The `Supervisor`: owns runs, and ends them all when it ends."""
 
 import contextlib
 import errno
@@ -60,14 +60,16 @@ from agentctl_supervisor.store import socket_files
 from agentctl_supervisor.store.run_directory import Home
 
 _RECORD_THREADS: Final = 8
-"""Logs that are synced, and reports that are stored, at the same time."""
+"""The threads for logs that are synced, and reports that are stored, at the same time."""
 
 CONTAINMENT_VARIABLE: Final = "AGENTCTL_CONTAINMENT"
-"""Forces a containment (``pid-namespace`` or ``subreaper``), for tests of the weaker one."""
+"""The environment variable that forces a containment, for tests of the weaker one.
+
+Its value is ``pid-namespace`` or ``subreaper``."""
 
 
 class Supervisor:
-    """Starts runs, answers clients about them, and outlives none of them.
+    """Starts runs, answers clients about them, and ends all of them before it ends.
 
     Made by `Supervisor.open`::
 
@@ -94,7 +96,7 @@ class Supervisor:
         self._runs: dict[str, Run] = {}
         self._spawners = SpawnerSupply(nursery, spawner)
         self._closing = False
-        # Clients are answered until the last run is gone, also while we are cancelled.
+        # Clients are answered until the last run is gone, even while we are cancelled.
         self._serving = trio.CancelScope(shield=True)
         self._own_uids = own_uids(os.getpid())
         own = identity_of(os.getpid())
@@ -120,23 +122,24 @@ class Supervisor:
         spawner: StartedSpawner | None = None,
         estimator: Estimator = DEFAULT,
     ) -> AsyncIterator["Supervisor"]:
-        """A supervisor whose runs end with the block.
+        """Open a supervisor whose runs end with the block.
 
-        *subreaper*: also end what is left when spawner and warden of a run without a pid
-        namespace were both killed.  Only for a process that starts no others itself:
-        it takes, and kills, whatever its descendants orphan.
-        *spawner*: one that was started already; its maker closes it if we never came to it.
-        *estimator*: counts the tokens of model calls that are cut short; `store.estimates`.
+        *subreaper*: also end the processes that are left if spawner and warden of a run without
+        a pid namespace were both killed.  Only for a process that starts no other processes
+        itself: it adopts, and kills, all orphans among its descendants.
+        *spawner*: one that was started already; its creator must close it if this supervisor
+        never took it over.
+        *estimator*: estimates the tokens of model calls that are cut short; `report.estimates`.
 
-        Leaving the block, an exception in it, and cancelling a scope around it all
-        stop the runs (reason ``supervisor_exit``) with their own graces, and wait
-        until they are gone.
+        The runs are stopped (reason ``supervisor_exit``) with their own grace periods when the
+        block is left, when an exception leaves it, and when a scope around it is cancelled.
+        This then waits until they are gone.
 
         Raises:
-            StateDirectoryError: runs or sockets cannot be kept where they should be.
+            StateDirectoryError: runs or sockets cannot be kept in their directories.
         """
         home = home or Home.open(create=True)
-        # Kept out of the nursery, which would hide it in an ExceptionGroup.
+        # Not raised inside the nursery, which would wrap it in an ExceptionGroup.
         callers: BaseException | None = None
         left_in_peace = False
         supervisor: Supervisor | None = None
@@ -166,7 +169,7 @@ class Supervisor:
             raise callers
 
     def live_runs(self) -> Sequence[Run]:
-        """The runs that have not finished, oldest first."""
+        """Return the runs that have not finished, oldest first."""
         return [run for run in self._runs.values() if not run.finished]
 
     async def start(
@@ -177,17 +180,19 @@ class Supervisor:
         stop_when: Condition | None = None,
         output_pipes: OutputPipes = TWO_PIPES,
     ) -> Run:
-        """Start a run and return at once; `Run.wait_started` and `Run.wait` tell how it goes.
+        """Start a run and return at once; `Run.wait_started` and `Run.wait` wait for it.
 
         *on_output* is awaited with every piece of output, ``("stdout" | "stderr", bytes)``;
-        while it is slow, so is the run.
-        *output_pipes*: with ``OutputPipes(one=True)`` stdout and stderr keep their order and are
-        not told apart.
-        *stop_when* ends the run; ``spec.stop_when`` says the same as text, but for functions.
+        while it is slow, it slows down the run.
+        *output_pipes*: with ``OutputPipes(one=True)`` stdout and stderr keep their order, but
+        cannot be distinguished.
+        *stop_when* is the condition that ends the run.  ``spec.stop_when`` is the same as text,
+        but cannot contain functions.
 
         Raises:
             SpecError: the spec cannot be run as it is written.
-            NoSuchRunError, CannotResumeError: the run to go on with is not there, or not over.
+            NoSuchRunError, CannotResumeError: the run to resume does not exist, or cannot be
+                resumed.
             NameInUseError: a live run has this name.
             SpawnError, StateDirectoryError: this supervisor cannot start or keep a run now.
         """
@@ -200,7 +205,7 @@ class Supervisor:
             stop_when = from_value(spec.stop_when)
         chain: list[Report] = []
         if spec.resumes is not None:
-            # Its log may be a gigabyte, and what is left of it has to be killed first.
+            # In a thread: its log may be a gigabyte, and its remaining processes are killed first.
             try:
                 chain = await trio.to_thread.run_sync(self._chain, spec.resumes)
             except RuntimeError as error:  # no more threads for this user
@@ -229,8 +234,8 @@ class Supervisor:
             if os.geteuid() == 0 and spec.sandbox in CONFINED:
                 own_uid = self._own_uids.take()
                 undo.callback(self._own_uids.give_back, own_uid)
-            # Now, and not when a spawner is ready: the environment and the directory are ours,
-            # and may change meanwhile.
+            # Decide now, and not when a spawner is ready: the environment and the working
+            # directory are our process's, and may change meanwhile.
             policy = policy_of(
                 spec,
                 os.environ,
@@ -285,14 +290,14 @@ class Supervisor:
         return run, _Prepared(launch, theirs)
 
     def _chain(self, resumes: str) -> list[Report]:
-        """The run *resumes*, and those before it whose work it was to go on with."""
+        """Return the report of the run *resumes*, and of the earlier runs that it resumed."""
         report = current_report(self.home.find(resumes))
         return chain_of(report, self._report_of) or [report]
 
     def _report_of(self, run_id: str) -> Report | None:
         try:
             return current_report(self.home.find(run_id))
-        except AgentctlError:  # gone, or damaged: the work before it cannot be told of
+        except AgentctlError:  # gone or damaged: the work before it is not known
             return None
 
     async def _live(self, run: Run, prepared: "_Prepared") -> None:
@@ -306,7 +311,7 @@ class Supervisor:
     async def _launch(
         self, run: Run, prepared: "_Prepared", stack: contextlib.ExitStack
     ) -> SpawnerProcess:
-        """Have *run* started; *stack* undoes at its end what it was given for its life."""
+        """Let a spawner start *run*; *stack* gives back at its end what it got for its life."""
         launch, theirs = prepared.launch, prepared.theirs
         with contextlib.closing(theirs):
             spawner = await self._spawners.ready()
@@ -322,25 +327,25 @@ class Supervisor:
             return spawner
 
     def _give_back(self, uid: int, run: Run) -> None:
-        # A survivor keeps it: whoever had it next could be killed by that one.
+        # If a process survived, the uid stays taken: that process could kill the next run with it.
         if run.report.processes.survivors == 0:
             self._own_uids.give_back(uid)
 
     async def _sweep(self, spawner: SpawnerProcess) -> None:
-        """End what a dead warden left behind, or wait until its spawner has."""
+        """End the processes that a dead warden left, or wait until its spawner has done so."""
         async with trio.open_nursery() as nursery:
-            # One that is being killed, too, has children to the last, and sweeps none of them.
+            # A spawner that is being killed, too, has children until it dies, and sweeps none.
             nursery.start_soon(self._give_up_with, spawner, nursery.cancel_scope)
             await wait_swept(spawner.pid, self._wardens())
             nursery.cancel_scope.cancel()
         if not self._subreaper:
             return
-        # One at a time, and while no spawner comes up: each would take the other's process
-        # for something left behind.
+        # One sweep at a time, and none while a spawner is started: a sweep would take the new
+        # spawner, or the other sweep's process, for an orphan.
         async with self._spawners.settled:
             current = self._spawners.pid
             keep = {spawner.pid, *([] if current is None else [current]), *self._wardens()}
-            # Of a spawner that is about to die, the children are ours before it is dead.
+            # The children of a dying spawner become ours before the spawner counts as dead.
             if spawner.is_dead() or not keep.issuperset(children_of(os.getpid())):
                 await sweep_own(keep)
 
@@ -355,16 +360,17 @@ class Supervisor:
 
     async def _serve(self) -> None:
         with self._serving:
-            # Closed before it began: `serve_listeners` would not see that.
+            # Raise here if the scope was cancelled before this task began.
             await trio.lowlevel.checkpoint()
             await self._control.serve()
 
     async def _close(self, *, deliver: bool) -> None:
-        """End all runs.  *deliver*: let each ``on_output`` see the rest of its output."""
+        """End all runs.  *deliver*: let each ``on_output`` get the rest of its output."""
         self._closing = True
         for run in self.live_runs():
             run.request_stop(reason=Reason.SUPERVISOR_EXIT, detail="its supervisor ended")
-            # Of a thousand, the first are to be heard, and clients answered, before the last.
+            # With a thousand runs, the first agents and the clients must be handled before the
+            # last stop is requested.
             await trio.lowlevel.checkpoint()
         for run in list(self._runs.values()):
             await run.wait(durable=True)
@@ -378,7 +384,7 @@ class Supervisor:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What a run is started with, once a spawner is ready."""
+    """The launch and the descriptors of a run that waits for a spawner."""
 
     launch: Launch
     theirs: TheirEnds
@@ -386,10 +392,11 @@ class _Prepared:
 
 @contextlib.asynccontextmanager
 async def _for_life() -> AsyncIterator[None]:
-    """What a supervisor has from its first run to its last.
+    """Keep the signal setting and the threads that a supervisor needs until the block ends.
 
-    A run that closes a pipe is an error and no death; and there are all threads that a stop,
-    or a run's end, can come to need: a run must not choose when they are started.
+    If a run closes a pipe, our write to it must give an error and not kill us.  All threads that
+    a stop or a run's end may need are started in advance, because a run could choose a moment at
+    which no thread can be started.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(broken_pipe.as_an_error())
@@ -411,15 +418,15 @@ _numbers: Final = itertools.count()
 
 
 def _wants_uid(launch: Launch) -> bool:
-    """Whether root's run has to have another uid, lest it end its keepers."""
+    """Return True if a run of root needs another uid, so that it cannot kill its keepers."""
     return os.geteuid() == 0 and launch.containment is Containment.SUBREAPER and launch.sealed
 
 
 def _containment(spec: RunSpec, spawner: SpawnerProcess, forced: str | None) -> Containment:
-    """How *spec* is held together here: the strongest that there is.
+    """Return the strongest containment for *spec* that this machine offers.
 
     Raises:
-        SandboxUnavailableError: nothing here keeps the promises of the level it asks for.
+        SandboxUnavailableError: this machine cannot keep the promises of the requested level.
     """
     if spec.sandbox is Sandbox.NONE:
         return Containment.SUBREAPER

@@ -1,8 +1,8 @@
-"""Who is at the other end of a control connection, and whether they still are.
+"""Identifies the client of a control connection, and checks that it is still there.
 
-A decision on a call is a person's.  A run that reaches the control socket could have a
-process connect and die, and then speak over what that one left behind: so whoever decides
-has to be alive, and there, when the decision is made.
+Only a person may decide on a call.  A run that can reach the control socket could let one of its
+processes connect and die, and then use the connection that this process left.  So the process
+that connected must be alive, and still connected, when the decision is made.
 """
 
 import contextlib
@@ -23,38 +23,38 @@ _UCRED: Final = struct.Struct("3i")  # pid, uid, gid: struct ucred, unix(7)
 
 
 class Peer(NamedTuple):
-    """Who connected.  ``pid`` is 0 for a process of a namespace that ours cannot see."""
+    """The process that connected.  ``pid`` is 0 if our pid namespace cannot see it."""
 
     pid: int
     uid: int
 
 
 def peer_of(connection: trio.socket.SocketType) -> Peer:
-    """Who *connection* was made by, which need not be who uses it now."""
+    """Return the process that made *connection*; another one may use it now."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     pid, uid, _ = _UCRED.unpack(credentials)
     return Peer(pid, uid)
 
 
 def take_no_descriptors(listener: socket.socket) -> None:
-    """Have the kernel refuse descriptors on connections that *listener* accepts from now on.
+    """Let the kernel refuse descriptors on connections that *listener* accepts from now on.
 
-    A run at basic reaches it, and the last close of a descriptor can take seconds.  Before
-    Linux 6.16 there is no way to refuse them.
+    A run at level basic can reach the socket, and the last close of a descriptor can take
+    seconds.  Before Linux 6.16 there is no way to refuse them.
     """
     with contextlib.suppress(OSError):
         listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
 
 
 def is_alive_still(connection: trio.socket.SocketType) -> bool:
-    """Whether the very process that made *connection* is alive.
+    """Return True if the process that made *connection* is alive.
 
-    Before Linux 6.5: whether some process has its number.
+    Before Linux 6.5, return True if any process has its pid.
     """
     try:
         pidfd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
-        if error.errno != errno.ENOPROTOOPT:  # ESRCH: it is dead; else we cannot know
+        if error.errno != errno.ENOPROTOOPT:  # ESRCH: it is dead; other errors: not known
             return False
         identity = identity_of(peer_of(connection).pid)
         return identity is not None and is_alive(identity)
@@ -65,7 +65,10 @@ def is_alive_still(connection: trio.socket.SocketType) -> bool:
 
 
 def has_hung_up(connection: trio.socket.SocketType) -> bool:
-    """Whether nobody waits for an answer any more: they were told that there is none."""
+    """Return True if the client has closed the connection.
+
+    Such a client has told its user that there was no answer.
+    """
     return bool(
         _polled(connection.fileno(), select.POLLRDHUP) & (select.POLLRDHUP | select.POLLHUP)
     )

@@ -1,12 +1,13 @@
-"""The control socket: how clients of any version reach this supervisor.
+"""The control socket: it lets clients of any version reach this supervisor.
 
-One request a connection.  The socket is 0600 in a 0700 directory, and the
-peer's uid is checked as well: only ourselves and root are heard.  A client
-that goes away, or does not read, changes nothing about a stop that it asked for.
-But a decision on a call, and a signal, are those of somebody who is there: who
-gave up on a supervisor that was frozen was told that nothing had happened.
+Each connection carries one request.  The socket has mode 0600 in a directory with mode 0700, and
+the peer's uid is checked as well: only our own user and root are served.
 
-What goes wrong with one client is told to that client, and to nobody else.
+If a client goes away or does not read, the stop that it asked for goes on all the same.  But a
+decision on a call, or a signal, is carried out only while its client is connected: a client that
+gave up on a frozen supervisor has told its user that nothing had happened.
+
+An error with one client is reported to that client only.
 """
 
 import contextlib
@@ -61,13 +62,17 @@ from agentctl_supervisor.run.run import Run
 
 _REQUEST_WITHIN_S: Final = 10.0
 _MAX_REQUEST: Final = 1 << 16
-"""Bytes of a request: the longest one has two texts of 4,096 characters and a name."""
+"""The most bytes of a request: the longest has two texts of 4,096 characters and a name."""
 _MAX_ANCESTORS: Final = 256
-"""Parents of a client that decides on calls.  More is nobody's shell; each costs us about 20 us."""
+"""The most ancestors of a client that decides on calls.
+
+No person's shell has more, and each costs us about 20 us."""
 _RETRY_ACCEPT_S: Final = 0.1
 _MAX_UNHEARD: Final = 256
-"""Connections that may keep us waiting for their request.  Those that wait for a stop are not
-counted: with as many of them a ping would go unanswered, and we would pass for stuck."""
+"""The most connections whose request we wait for at the same time.
+
+Connections that wait for a stop are not counted.  Otherwise that many of them would keep a ping
+from being answered, and clients would take us for stuck."""
 
 _decoder: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
 
@@ -76,7 +81,7 @@ class ControlServer:
     """Answers clients about the runs that *find* finds and *live_runs* lists.
 
     Raises:
-        StateDirectoryError: there can be no socket at *path*.
+        StateDirectoryError: no socket can be made at *path*.
     """
 
     def __init__(
@@ -90,7 +95,7 @@ class ControlServer:
         self._live_runs = live_runs
         self._room = trio.CapacityLimiter(_MAX_UNHEARD)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        old_umask = os.umask(0o177)  # before bind: there is no moment in which others may connect
+        old_umask = os.umask(0o177)  # before bind, so that other users can never connect
         try:
             self._listener.bind(path)
         except OSError as error:
@@ -115,13 +120,13 @@ class ControlServer:
                     if error.errno == errno.EBADF:
                         return  # closed
                     if error.errno != errno.ECONNABORTED:
-                        # Out of descriptors, memory or watches: what ends gives some back.
+                        # Out of descriptors, memory or watches: some become free as others end.
                         await trio.sleep(_RETRY_ACCEPT_S)
                     continue
                 clients.start_soon(self._answer_client, trio.SocketStream(connection))
 
     def close(self) -> None:
-        """Take the socket away."""
+        """Close the socket and remove its file."""
         self._listener.close()
         with contextlib.suppress(OSError):
             os.unlink(self.path)
@@ -132,10 +137,10 @@ class ControlServer:
             async with stream:
                 try:
                     await self._converse(stream)
-                except Exception as error:  # noqa: BLE001 - ours: it concerns this client alone
+                except Exception as error:  # noqa: BLE001 - internal; it concerns this client only
                     if not _has_gone(error):
                         await _send(stream, Failed(f"internal error: {described(error)}"))
-        except Exception:  # noqa: BLE001, S110 - it cannot be told, and what it asked for goes on
+        except Exception:  # noqa: BLE001, S110 - the client cannot be told; its request goes on
             pass
 
     async def _converse(self, stream: ControlStream) -> None:
@@ -189,16 +194,17 @@ class ControlServer:
                 return Pong(pid=os.getpid())
 
     def _may_decide(self, connection: trio.socket.SocketType, peer: Peer) -> bool:
-        """Whether *peer* is none of our runs': at basic they can reach this socket.
+        """Return True if *peer* is no process of our runs, which reach this socket at level basic.
 
-        All of a run stands below its warden, whoever of it has died.  Looked up from the peer,
-        not down from the wardens: that costs the same however many processes the runs have.
+        All processes of a run are descendants of its warden, whichever of them have died.  The
+        search goes up from the peer and not down from the wardens, so its cost does not depend
+        on how many processes the runs have.
         """
         above = ancestors(peer.pid, _MAX_ANCESTORS) if peer.pid else None
         wardens = {run.keepers.warden_pid for run in self._live_runs()}
         if above is None or not wardens.isdisjoint(above):
             return False
-        # Afterwards: who is alive now was so while its ancestors were looked for.
+        # Last: a process that is alive now was also alive while its ancestors were read.
         return is_alive_still(connection)
 
     def _decide(self, request: VerdictRequest, uid: int) -> Reply:
@@ -232,7 +238,7 @@ class ControlServer:
             return
         actor = Actor(kind="uid", id=_user(uid))
         async with trio.open_nursery() as nursery:
-            # Listening before asking: the first steps are taken at once.
+            # Listen before the request, because the first steps are taken at once.
             await nursery.start(_tell_steps, run, stream)
             if isinstance(request, KillRequest):
                 run.request_stop(reason=Reason.USER, detail=request.reason, actor=actor, kill=True)
@@ -266,7 +272,7 @@ async def _tell_steps(
 
 
 async def _receive(stream: ControlStream) -> Request | Failed | None:
-    """The one request of a connection; None: it closed without one."""
+    """Read the one request of a connection; return None if it closed without one."""
     frames = FrameBuffer(_MAX_REQUEST)
     while True:
         data = await stream.receive_some()
@@ -293,7 +299,7 @@ async def _send(stream: ControlStream, reply: Reply) -> None:
 
 
 def _has_gone(error: BaseException) -> bool:
-    """Whether the client went away: nobody is there to be told anything."""
+    """Return True if the client went away, so that it can be told nothing."""
     if isinstance(error, BaseExceptionGroup):
         return all(_has_gone(one) for one in error.exceptions)
     return isinstance(error, trio.BrokenResourceError)

@@ -1,7 +1,7 @@
-"""Asks many supervisors at once what they know of their runs.
+"""Asks many supervisors at once for the reports of their runs.
 
-One request a supervisor; they all have the same half second.  Who does not answer in it is
-left out, and what is known of its runs is in their logs.
+Each supervisor gets one request, and all have the same half second to answer.  A supervisor
+that does not answer in time is left out; its runs' logs then tell what is known of them.
 """
 
 import contextlib
@@ -27,13 +27,13 @@ from agentctl_protocol.report import Report
 
 _REQUEST: Final = frame(msgspec.msgpack.encode(StatusRequest(brief=True)))
 _AT_ONCE: Final = 200
-"""Connections at a time: descriptors are limited to 1,024 by default."""
+"""The most connections at a time: descriptors are limited to 1,024 by default."""
 
 _reply: Final = msgspec.msgpack.Decoder(Reply)
 
 
 def live_reports(paths: Iterable[str]) -> dict[str, Report]:
-    """Brief reports by run id, from all supervisors behind the sockets *paths* that answer."""
+    """Return brief reports by run id, from all supervisors at the sockets *paths* that answer."""
     waiting = list(dict.fromkeys(paths))
     found: dict[str, Report] = {}
     while waiting:
@@ -47,11 +47,11 @@ def live_reports(paths: Iterable[str]) -> dict[str, Report]:
 def _ask(path: str, stack: contextlib.ExitStack) -> socket.socket | None:
     try:
         connection = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        # A stuck supervisor's queue of connections may be full: then EAGAIN, not waiting.
+        # If a stuck supervisor's queue of connections is full, fail with EAGAIN and do not wait.
         connection.setblocking(False)
         connection.connect(to_bytes(path))
         connection.send(_REQUEST)
-    except (OSError, ValueError):  # the latter: no path at all
+    except (OSError, ValueError):  # ValueError: not a possible path
         return None
     return connection
 
@@ -72,7 +72,7 @@ def _collect(asked: Iterable[socket.socket], found: dict[str, Report]) -> None:
 
 
 def _hear(connection: socket.socket, frames: FrameBuffer, found: dict[str, Report]) -> bool:
-    """Takes in what is there; whether that was all."""
+    """Read the available data; return True if nothing more is expected."""
     try:
         data = connection.recv(1 << 16)
         for body in frames.receive(data):

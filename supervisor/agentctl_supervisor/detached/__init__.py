@@ -1,1 +1,1 @@
-"""A supervisor of its own for a run that nobody waits for."""
+"""The start of detached runs, each with a supervisor process of its own."""

@@ -1,11 +1,11 @@
-"""Starts a run whose supervisor is a process of its own and outlives whoever asked for it.
+"""Starts a run whose supervisor is a process of its own, and outlives the caller.
 
-That supervisor is a fresh interpreter (`detached.supervisor_process`): a double fork would
-copy the locks of our threads, and hand on everything that is open here.  It has its own
-session, no terminal and none of our descriptors; what to run comes to it in a memfd, and it
-answers through a pipe once the agent is running, or with the reason why it is not.
+That supervisor is a new interpreter (`detached.supervisor_process`).  A double fork would copy
+the locks of our threads, and inherit everything that is open here.  The new process has its own
+session, no terminal and none of our descriptors.  It gets its order in a memfd.  It answers
+through a pipe once the agent is running, or with the reason why the agent is not running.
 
-Like every supervisor it is the one that ends its run: when it goes, the run goes.
+As with every supervisor, its run ends when it ends.
 """
 
 import os
@@ -25,7 +25,7 @@ MAX_ANSWER: Final = 16 << 20
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the new supervisor says once: the run's report as it starts, or what went wrong."""
+    """The one answer of the new supervisor: the run's report at its start, or the error."""
 
     report: Report | None = None
     error: str = ""
@@ -34,7 +34,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DetachedStartError(AgentctlError):
-    """The new supervisor could not start the run; the error is the one that it met."""
+    """The new supervisor could not start the run; text, hint and exit code are from its error."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.error, answer.hint)
@@ -42,14 +42,14 @@ class DetachedStartError(AgentctlError):
 
 
 def start_detached(spec: RunSpec) -> Report:
-    """The report of a new run of *spec* once its agent is running, or it ended before that.
+    """Start a run of *spec*; return its report once its agent is running, or it has ended.
 
-    The run has our environment and our working directory, unless the spec has its own.
-    Blocks; if it is cut short, the run is ended, because nobody knows its id.
+    The run has our environment and our working directory, unless the spec has its own.  This
+    blocks.  If it is interrupted, the run is ended, because no one would know its id.
 
     Raises:
         SpecError: the spec cannot be run as it is written.
-        AgentctlError: the run could not be started; with the exit code for it.
+        AgentctlError: the run could not be started; the error has the exit code for that.
     """
     if spec.stdin:
         raise SpecError("a detached run has no standard input to read", "leave out -i")
@@ -72,7 +72,7 @@ def _ask(order_fd: int) -> Answer:
     answer_fd, their_answer_fd = os.pipe()
     try:
         try:
-            # Popen closes every other descriptor in the new process; pass_fds stay.
+            # Popen closes all descriptors in the new process, except pass_fds.
             process = subprocess.Popen(
                 isolated_python.command(
                     "agentctl_supervisor.detached.supervisor_process",
@@ -83,7 +83,8 @@ def _ask(order_fd: int) -> Answer:
                 stderr=subprocess.DEVNULL,
                 pass_fds=(order_fd, their_answer_fd),
                 start_new_session=True,
-                # A working directory that is held could not be unmounted or removed.
+                # A directory that stays in use as a working directory could not be unmounted or
+                # removed.
                 cwd="/",
                 env=_environment(),
             )
@@ -100,7 +101,7 @@ def _ask(order_fd: int) -> Answer:
             hint="agentctl doctor",
             exit_code=125,
         )
-    # It lives on, and init will reap it: not ours to wait for, nor to warn about.
+    # It outlives us and init will reap it.  So Popen must neither wait for it nor warn about it.
     process.returncode = 0
     return decode_json(data, Answer)
 
@@ -108,6 +109,6 @@ def _ask(order_fd: int) -> Answer:
 def _environment() -> dict[str, str]:
     environ = dict(os.environ)
     if own := environ.get("AGENTCTL_HOME"):
-        # It would mean another place in another working directory.
+        # A relative path would name another place from another working directory.
         environ["AGENTCTL_HOME"] = os.path.abspath(own)
     return environ

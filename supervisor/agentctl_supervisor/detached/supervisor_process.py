@@ -1,7 +1,7 @@
-"""The supervisor of one run that nobody waits for: the process behind ``agentctl run -d``.
+"""The supervisor process of one detached run, as started by ``agentctl run -d``.
 
-``detached.supervisor_process ORDER_FD ANSWER_FD`` is what `detached.start` starts, isolated
-as all our processes.  It reads the order from the one, answers through the other once the agent is
+`detached.start` starts it as ``detached.supervisor_process ORDER_FD ANSWER_FD``, isolated like
+all our processes.  It reads the order from ORDER_FD, answers through ANSWER_FD once the agent is
 running, and stays until the run is over.
 """
 
@@ -21,13 +21,13 @@ from agentctl_supervisor.spawner.start import StartedSpawner
 
 
 class _Caller:
-    """Whoever waits for our answer, which is given once."""
+    """The process that waits for our answer, which is sent once."""
 
     def __init__(self, answer_fd: int) -> None:
         self._fd = answer_fd
 
     def tell(self, answer: Answer) -> bool:
-        """Whether somebody was there to hear *answer*; they have heard one already if so before."""
+        """Send *answer*, unless one was sent before; return False if the caller has gone."""
         if self._fd < 0:
             return True
         fd, self._fd = self._fd, -1
@@ -40,10 +40,10 @@ class _Caller:
 
 
 def main(order_fd: int, answer_fd: int) -> None:
-    """Live for one run."""
+    """Supervise one run until it is over."""
     for fd in (order_fd, answer_fd):
         os.set_inheritable(fd, False)
-    # Whatever terminal it was started from: that one's end is not ours.
+    # The end of the terminal from which the run was started must not end this process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     caller = _Caller(answer_fd)
     try:

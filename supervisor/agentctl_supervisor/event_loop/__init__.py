@@ -1,1 +1,1 @@
-"""What the event loop waits on, and how its time is shared."""
+"""The event loop: what it waits for, and how its time is shared."""

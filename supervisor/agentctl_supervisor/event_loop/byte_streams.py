@@ -1,6 +1,6 @@
-"""Byte streams over descriptors of ours that work without epoll, too: see `readiness`.
+"""Byte streams over our descriptors that also work without epoll: see `readiness`.
 
-Those of trio wait by epoll alone, and break where a run has used up its user's watches.
+The streams of trio wait by epoll only, and fail if a run has used up its user's watches.
 """
 
 import os
@@ -14,7 +14,7 @@ _READ_BYTES: Final = 1 << 16
 
 
 class ControlStream(trio.abc.AsyncResource):
-    """A client's connection to the control socket, as *socket*; closes it in the end."""
+    """A client's connection to the control socket, as *socket*, which `aclose` closes."""
 
     def __init__(self, socket: trio.socket.SocketType) -> None:
         self.socket: Final = socket
@@ -23,10 +23,10 @@ class ControlStream(trio.abc.AsyncResource):
         return f"<ControlStream {self.socket!r}>"
 
     async def receive_some(self) -> bytes:
-        """What the client has sent; empty when it sends no more.
+        """Wait for data from the client and return it; empty if the client sends no more.
 
         Raises:
-            trio.BrokenResourceError: it is gone.
+            trio.BrokenResourceError: the client is gone.
         """
         await trio.lowlevel.checkpoint()
         while True:
@@ -54,7 +54,7 @@ class ControlStream(trio.abc.AsyncResource):
 
 
 class PipeWriter(trio.abc.SendStream):
-    """The writing end *fd* of a pipe, which it closes in the end."""
+    """The writing end *fd* of a pipe, which `aclose` closes."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -65,7 +65,7 @@ class PipeWriter(trio.abc.SendStream):
         return f"<PipeWriter {self._fd}>"
 
     def fileno(self) -> int:
-        """The descriptor, or -1 if it is closed."""
+        """Return the descriptor, or -1 if it is closed."""
         return self._fd
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -73,8 +73,8 @@ class PipeWriter(trio.abc.SendStream):
 
         Raises:
             trio.BusyResourceError: another task is writing.
-            trio.BrokenResourceError: nobody reads any more.
-            trio.ClosedResourceError: it is closed, or was meanwhile.
+            trio.BrokenResourceError: the pipe has no reader any more.
+            trio.ClosedResourceError: the stream is closed, or was closed meanwhile.
         """
         try:
             self._sending.acquire_nowait()
@@ -86,13 +86,13 @@ class PipeWriter(trio.abc.SendStream):
             self._sending.release()
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return once something can be written, or never again."""
+        """Wait until something can be written, or the pipe has no reader any more."""
         if self._fd < 0:
             raise trio.ClosedResourceError("this pipe is closed")
         await readiness.wait_writable(self._fd)
 
     async def aclose(self) -> None:
-        """Close it: the reader is at the end."""
+        """Close it, so that the reader gets the end of file."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             readiness.notify_closing(fd)

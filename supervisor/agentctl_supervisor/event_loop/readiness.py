@@ -1,8 +1,9 @@
-"""Waits until descriptors can be read or written, also when epoll takes no more of them.
+"""Waits until descriptors can be read or written, even if epoll takes no more of them.
 
-The kernel bounds epoll watches for each user (fs.epoll.max_user_watches), so a run of that user's
-can use them up, and ``trio.lowlevel.wait_readable`` raises ENOSPC for a descriptor that epoll
-does not know yet.  poll(2) has no such bound: a thread, there from the start, waits for these.
+The kernel limits the epoll watches of each user (fs.epoll.max_user_watches).  A run of that user
+can use them up.  Then ``trio.lowlevel.wait_readable`` raises ENOSPC for a descriptor that epoll
+does not know yet.  poll(2) has no such limit, so a thread that was started in advance waits for
+these descriptors by poll(2).
 """
 
 import contextlib
@@ -22,17 +23,17 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.ENOMEM})
 
 
 class HasFileno(Protocol):
-    """Whatever has a descriptor."""
+    """An object with a descriptor."""
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Return the descriptor."""
 
 
 def check_epoll() -> None:
-    """Find out whether an event loop can begin, which takes one watch.
+    """Check that an event loop can start, which takes one epoll watch.
 
     Raises:
-        SpawnError: this user has no more of them.
+        SpawnError: this user has no more watches.
     """
     with contextlib.closing(select.epoll()) as epoll:
         descriptor = os.eventfd(0, os.EFD_CLOEXEC)
@@ -49,7 +50,7 @@ def check_epoll() -> None:
 
 @contextlib.contextmanager
 def poll_thread() -> Iterator[None]:
-    """Keep the thread that waits where epoll does not, for this event loop, until the block ends.
+    """Keep the thread that waits by poll(2) for this event loop, until the block ends.
 
     Raises:
         RuntimeError: no thread can be started.
@@ -67,24 +68,24 @@ def poll_thread() -> Iterator[None]:
 
 
 async def wait_readable(source: int | HasFileno, *, alone: bool = True) -> None:
-    """Return once *source* can be read, or is at its end.
+    """Wait until *source* can be read, or is at its end.
 
-    *alone* False: other tasks may wait for it at the same time.
+    If *alone* is False, other tasks may wait for it at the same time.
 
     Raises:
-        OSError: it is no descriptor that can be waited for; or epoll takes no more of them, and
-            there is no `poll_thread`.
+        OSError: *source* is not a descriptor that can be waited for; or epoll takes no more
+            descriptors, and there is no `poll_thread`.
     """
     await _wait(source, trio.lowlevel.wait_readable, select.POLLIN, alone=alone)
 
 
 async def wait_writable(source: int | HasFileno) -> None:
-    """Return once *source* can be written to; raises as `wait_readable`."""
+    """Wait until *source* can be written to; raises the same errors as `wait_readable`."""
     await _wait(source, trio.lowlevel.wait_writable, select.POLLOUT)
 
 
 def notify_closing(source: int | HasFileno) -> None:
-    """Wake those who wait for *source* with `trio.ClosedResourceError`: it is being closed."""
+    """Wake the tasks that wait for *source* with `trio.ClosedResourceError`, before its close."""
     trio.lowlevel.notify_closing(source)
     if (thread := _thread.get(None)) is not None:
         thread.notify_closing(source if isinstance(source, int) else source.fileno())
@@ -120,9 +121,9 @@ class _Waiter:
 
 
 class _PollThread:
-    """Waits by poll(2) for what the event loop's tasks ask it to.
+    """A thread that waits by poll(2) for the descriptors of the event loop's tasks.
 
-    ``users``: how many rely on it.
+    ``users`` counts the callers that rely on it.
     """
 
     def __init__(self) -> None:
@@ -166,7 +167,7 @@ class _PollThread:
     def _change(self, change: Callable[[_Waiter], None], waiter: _Waiter) -> None:
         with self._lock:
             change(waiter)
-        # It looks again: a descriptor that is closed must not be kept open by its poll.
+        # Wake the thread to poll again: its old poll would keep a closed descriptor open.
         os.eventfd_write(self._changed, 1)
 
     def _run(self) -> None:
@@ -183,7 +184,7 @@ class _PollThread:
             if ready.pop(self._changed, 0):
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._changed)
-            # An error or the end wakes whoever waits, for whatever: the call will say it.
+            # An error or the end wakes every waiter; its next read or write reports it.
             others = ~(select.POLLIN | select.POLLOUT)
             woken = [w for w in waiters if ready.get(w.fd, 0) & (w.events | others)]
             if woken:

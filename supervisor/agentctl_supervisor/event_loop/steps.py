@@ -1,4 +1,4 @@
-"""Work in steps: a generator that yields whenever others may have their turn."""
+"""Work in steps: a generator that yields each time that other tasks may have a turn."""
 
 from collections.abc import Generator
 from typing import TypeVar
@@ -7,7 +7,7 @@ _T = TypeVar("_T")
 
 
 def whole(steps: Generator[None, None, _T]) -> _T:
-    """What *steps* come to, all of them at once."""
+    """Run all *steps* without a pause, and return their result."""
     while True:
         try:
             next(steps)

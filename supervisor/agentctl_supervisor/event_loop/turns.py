@@ -1,8 +1,8 @@
-"""Shares the event loop's time among all that runs send: a little at a time, one after the other.
+"""Shares the event loop's time among the data of all runs, by short turns one after the other.
 
-Whoever works on what a run sent (messages, output, the records of a log) asks for a `Turn`,
-works until it is over, and asks again.  What is not such work (stops, timers, the reports of
-keepers, clients) asks for none and is never behind more than one round of them.
+A task that works on data from a run (messages, output, the records of a log) asks for a `Turn`,
+works until the turn is over, and asks again.  Other work (stops, timers, the reports of keepers,
+clients) needs no turn, and never waits for more than one round of turns.
 """
 
 import time
@@ -15,15 +15,15 @@ _T = TypeVar("_T")
 
 TURN_S: Final = 0.0005
 MAX_ITEMS: Final = 256
-"""Items in one turn, however fast they are."""
+"""The most items in one turn, however fast they are."""
 _ROUND_S: Final = 0.002
-"""Work between two looks of the event loop at everything else."""
+"""The seconds of work after which the event loop handles everything else."""
 _TOGETHER: Final = 4
-"""Turns that are given out together: as many as fit into a round."""
+"""The turns that are given out together: as many as fit into a round."""
 
 
 class Turn:
-    """The right to work for a moment.  Call `goes_on` before each item."""
+    """The permission to work for a short time.  Call `goes_on` before each item."""
 
     __slots__ = ("_began", "_is_of_round", "_items", "_turns")
 
@@ -34,7 +34,7 @@ class Turn:
         self._began = time.perf_counter()
 
     def goes_on(self) -> bool:
-        """Whether another item may be worked on; a first one always may."""
+        """Return True if another item may be worked on; the first one always may."""
         self._items += 1
         if self._items == 1:
             return True
@@ -53,26 +53,26 @@ class Turn:
 class Turns:
     """Gives out turns in one event loop, in the order in which they are asked for.
 
-    ``used_s``, ``used_items``: work since the loop was last known to go round.  As long as that
-    is little, and nobody waits, a turn is to be had at once.
+    ``used_s`` and ``used_items`` measure the work since the loop is last known to have handled
+    everything else.  While that is little, and no task waits, a turn is given at once.
     """
 
     def __init__(self) -> None:
         self.used_s = 0.0
         self.used_items = 0
         self._waiting = trio.lowlevel.ParkingLot()
-        #: Turns that were given out to those who waited, and are not over.
+        #: The turns that were given to waiting tasks and are not over yet.
         self._given = 0
 
     def __repr__(self) -> str:
         return f"<Turns {self.used_s * 1000:.1f} ms used, {len(self._waiting)} waiting>"
 
     def now(self) -> Turn:
-        """A turn without waiting: for the first look at what is left at the end of a run."""
+        """Return a turn without a wait, for the first read of the data left at a run's end."""
         return Turn(self, is_of_round=False)
 
     async def next(self) -> Turn:
-        """Wait for a turn; to be used at once, as a context manager."""
+        """Wait for a turn.  Use it at once, as a context manager."""
         if self._given or self._waiting:
             await self._waiting.park()
             return Turn(self, is_of_round=True)
@@ -88,12 +88,15 @@ class Turns:
         return Turn(self, is_of_round=True)
 
     def end(self) -> None:
-        """A turn of the round is over; after the last, the loop goes round before the next ones."""
+        """End a turn of the round.
+
+        After the last one, the event loop handles everything else before the next turns begin.
+        """
         self._given -= 1
         if not self._given and self._waiting:
             self._given = min(_TOGETHER, len(self._waiting))
             self._begin_round()
-            # They run when all that is ready by now has run, and epoll was asked.
+            # They run after all tasks that are ready now, and after the next check of epoll.
             self._waiting.unpark(count=self._given)
 
     def _begin_round(self) -> None:
@@ -101,9 +104,9 @@ class Turns:
 
 
 async def in_turns(steps: Generator[None, None, _T], *, first: bool = False) -> _T:
-    """What *steps* come to; others have their turns in between.
+    """Run *steps* in turns with other tasks, and return their result.
 
-    *first*: not to wait for the first turn.
+    *first*: do not wait for the first turn.
     """
     common = turns()
     turn = common.now() if first else await common.next()
@@ -122,7 +125,7 @@ _turns: Final = trio.lowlevel.RunVar[Turns]("turns")
 
 
 def turns() -> Turns:
-    """Those of this event loop."""
+    """Return the `Turns` of this event loop."""
     try:
         return _turns.get()
     except LookupError:

@@ -1,8 +1,8 @@
-"""Threads that are there before they are needed, for blocking work that a run's end depends on.
+"""Threads that are started in advance, for blocking work that a run's end depends on.
 
-``trio.to_thread`` starts a thread when there is work and none is idle, and lets it go after ten
-seconds.  A run can choose a moment at which no thread is to be had: it has filled the table of
-processes.  These are started with the supervisor and stay.
+``trio.to_thread`` starts a thread when there is work and none is idle, and ends it after ten idle
+seconds.  A run can make a new thread impossible at that moment, if it fills the process table.
+The threads of this module are started with the supervisor and stay.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _Ts = TypeVarTuple("_Ts")
 
 @contextlib.contextmanager
 def worker_threads(**counts: int) -> Iterator[None]:
-    """Keep threads for this event loop until the block ends: *counts* has how many, by their work.
+    """Keep threads for this event loop until the block ends; *counts* has a number for each work.
 
     Raises:
         RuntimeError: they cannot be started.
@@ -40,10 +40,10 @@ async def run_sync(
     *args: *_Ts,
     abandon_on_cancel: bool = False,
 ) -> _T:
-    """What *call* returns or raises, made by a thread that is kept for *work*.
+    """Make *call* in a thread that is kept for *work*; return or raise what the call does.
 
-    Where none are kept, by one of trio's.  *abandon_on_cancel*: who is cancelled does not wait
-    for it to end.
+    If no threads are kept for *work*, use a thread of trio's.  *abandon_on_cancel*: a cancelled
+    task does not wait until the call has ended.
     """
     pool = _pools_of_this_loop().get(work)
     if pool is None:
@@ -71,7 +71,7 @@ def _pools_of_this_loop() -> "dict[str, _Pool]":
 
 
 class _Job:
-    """A call, and what came of it.  ``abandoned``: nobody waits for it any more."""
+    """A call and its result.  ``abandoned``: no task waits for it any more."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self.call: Final = call
@@ -83,10 +83,10 @@ class _Job:
 
 
 class _Pool:
-    """*count* threads, which take jobs in the order in which they come.
+    """A pool of *count* threads, which take jobs in the order of their arrival.
 
-    One whose job was abandoned and does not end is replaced, if another can be started.
-    ``users``: how many rely on it.
+    A thread whose job was abandoned but does not end is replaced, if another can be started.
+    ``users`` counts the callers that rely on the pool.
     """
 
     def __init__(self, work: str, count: int) -> None:
@@ -109,7 +109,7 @@ class _Pool:
         return f"<_Pool {self._work}: {self._threads} threads, {self._stuck} stuck>"
 
     async def do(self, job: _Job, *, abandon_on_cancel: bool) -> None:
-        """Have a thread make the call of *job*; returns when it has."""
+        """Let a thread make the call of *job*, and wait until it has."""
         await trio.lowlevel.checkpoint_if_cancelled()
         with self._lock:
             if self._threads - self._stuck < self._count:
@@ -126,7 +126,7 @@ class _Pool:
             raise
 
     def close(self) -> None:
-        """Let the threads go once they have done what was asked for."""
+        """End the threads once they have done all jobs."""
         for _ in range(self._threads):
             self._jobs.put(None)
 
@@ -151,13 +151,13 @@ class _Pool:
                 return
 
     def _take(self, job: _Job) -> bool:
-        """False: nobody wants it any more."""
+        """Mark *job* as taken; return False if it was abandoned."""
         with self._lock:
             job.taken = not job.abandoned
             return job.taken
 
     def _finish(self, job: _Job) -> bool:
-        """True: the thread was replaced meanwhile, and is not needed any more."""
+        """Mark *job* as done; return True if this thread was replaced and is not needed now."""
         with self._lock:
             self._stuck -= job.abandoned
             job.taken = False

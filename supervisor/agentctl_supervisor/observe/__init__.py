@@ -1,1 +1,1 @@
-"""Looking at runs from outside: list, follow, wait."""
+"""The view of runs from outside: list, follow, wait."""

@@ -18,14 +18,14 @@ from agentctl_supervisor.store.run_end import RunEnd
 class Following:
     """Iterates over the records of a run's log from *start* on.
 
-    With *follow* it goes on as they are appended and ends with the run, also where that ends
-    with its supervisor; *pause* is then called before each wait.  ``damaged`` says at the
-    end what could not be read.
+    With *follow* it waits for new records, and ends when the run ends, also if the run ends
+    with its supervisor.  Then *pause* is called before each wait.  At the end, ``damaged`` says
+    what could not be read.
 
     Raises (while iterated):
         NoSuchRunError: the run was removed meanwhile.
         DamagedRunError: the log cannot be read.
-        AgentctlError: there is no way to follow it.
+        AgentctlError: the log cannot be watched.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Following:
         changes.register(watch, select.POLLIN)
         changes.register(end, select.POLLIN)
         over = False
-        # Reading comes after the watch: what is appended in between is not missed.
+        # Read after the watch is set up, so that a record appended in between is not missed.
         while True:
             yield from self._read()
             if self._ended or over:
@@ -81,7 +81,7 @@ class Following:
             if is_ended_by_others(self._directory):
                 over = True  # its supervisor does not answer, and may never write again
             elif end.fileno() in ready:
-                # Nobody holds it: its end is written by now, or we write it.
+                # No supervisor holds it: its end is written already, or this call writes it.
                 current_report(self._directory)
                 over = True
 
@@ -89,5 +89,5 @@ class Following:
         for record in self._follower.read():
             self._ended = self._ended or type(record.body) is End
             yield record
-        # A place that is read again is told once.
+        # Damage at a place that is read again is reported once.
         self.damaged += [note for note in self._follower.damaged if note not in self.damaged]

@@ -1,4 +1,4 @@
-"""What is known of runs now, for those who look at many of them at once."""
+"""Lists runs with what is known of them now, fast even if there are many."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
 
 _MANY_LINES: Final = 500
-"""Of an index: they take longer to read than one line of as many entries."""
+"""The lines of an index above which it is rewritten: one line with all entries reads faster."""
 
 
 def listed(
@@ -21,15 +21,15 @@ def listed(
     finished: bool,
     on_damaged: Callable[[AgentctlError], None] | None = None,
 ) -> list[Report | Summary]:
-    """What a list shows of the live runs, and of the *finished* ones if wanted; oldest first.
+    """List the live runs, and the *finished* ones if wanted; oldest first.
 
-    Runs whose supervisor died are finished on the way.  A directory that cannot be read is
-    given to *on_damaged* and does not hide the others.
+    A run whose supervisor died is finished by this.  The error of a directory that cannot be
+    read is given to *on_damaged*, and does not hide the other runs.
     """
     index = home.finished
     known = index.read()
     there = home.inodes()
-    # Mostly in order, which makes sorting cheap.
+    # The index is mostly in order, which makes sorting cheap.
     holding = [entry for entry in known.values() if there.get(entry.id) == entry.inode]
     rows: list[Report | Summary] = [*holding] if finished else []
     for entry in holding:
@@ -37,7 +37,8 @@ def listed(
     made = [run for run_id in there if (run := home.made(run_id)) is not None]
     missing: list[Summary] = []
     for report in _reports(made, on_damaged):
-        # What others saw of a run whose supervisor does not answer is not its last word.
+        # The report file must exist: what clients saw of a run whose supervisor does not answer
+        # is not final.
         if report.finished and (home.runs_path / report.id / "report").exists():
             missing.append(summary_of(report, there[report.id]))
         if finished or not report.finished:
@@ -48,10 +49,10 @@ def listed(
 
 
 def current_report(directory: RunDirectory) -> Report:
-    """What is known of a run now, out of its files.
+    """Return what is known of a run now from its files.
 
     Raises:
-        NoSuchRunError: it was removed meanwhile.
+        NoSuchRunError: the run was removed meanwhile.
         DamagedRunError, StateDirectoryError.
     """
     from agentctl_supervisor.recover.recovery import current
@@ -61,13 +62,13 @@ def current_report(directory: RunDirectory) -> Report:
 
 
 def is_ended_by_others(directory: RunDirectory) -> bool:
-    """Whether the run was proven gone by somebody who stopped it in its supervisor's place."""
-    # Looked at first: it is asked for at each growth of a log.
+    """Return True if a client stopped the run in its supervisor's place and proved its end."""
+    # A cheap check first, because this is called each time that a log grows.
     return os.access(directory.path / "observed", os.F_OK) and current_report(directory).finished
 
 
 def created_record(directory: RunDirectory) -> Created | None:
-    """The first record of the run's log, or None while there is none."""
+    """Return the first record of the run's log, or None while there is none."""
     with directory.while_there():
         for record in LogReader(directory.path):
             return record.body if isinstance(record.body, Created) else None
@@ -104,7 +105,7 @@ def _reports(
         told = live_reports(live.values())
     for directory in rest:
         try:
-            # A supervisor has the last word about its own runs only.
+            # A supervisor is believed about its own runs only.
             report = told.get(directory.id) if directory.id in live else None
             yield current_report(directory) if report is None else _newest(directory, report)
         except NoSuchRunError:
@@ -115,10 +116,13 @@ def _reports(
 
 
 def _newest(directory: RunDirectory, report: Report) -> Report:
-    """*report*, told by the run's supervisor, which was frozen and may not know of a stop yet."""
+    """Return *report*, which is from the run's supervisor, with the intent of a client if any.
+
+    The supervisor may have been frozen, and may not know of that stop yet.
+    """
     try:
         intent = directory.read_intent()
-    except DamagedRunError:  # what a run may have put there hides no run
+    except DamagedRunError:  # a run may have put the file there; that must not hide the run
         intent = None
     if intent is None:
         return report
@@ -128,7 +132,7 @@ def _newest(directory: RunDirectory, report: Report) -> Report:
 
 
 def _mend(index: FinishedIndex, holding: list[Summary], missing: list[Summary]) -> None:
-    """Add to the index what it lacks; write it anew once it has many lines."""
+    """Add the *missing* entries to the index; rewrite it if it has many lines."""
     if index.lines > _MANY_LINES:
         missing = [*holding, *missing]
         index.rewrite(sorted(missing, key=created_s))

@@ -16,20 +16,20 @@ from agentctl_supervisor.store.run_end import RunEnd
 
 
 def ends(directories: Sequence[RunDirectory], timeout_s: float | None) -> Iterator[Report]:
-    """The report of each run as it ends, until all have or *timeout_s* seconds are over.
+    """Yield the report of each run as it ends, until all have or *timeout_s* seconds are over.
 
-    A run whose supervisor dies has ended, too, and so has one that was proven gone by somebody
-    who stopped it while its supervisor did not answer.
+    A run whose supervisor dies has ended, too.  So has a run that a client stopped while its
+    supervisor did not answer, if its end was proven.
 
     Raises:
         DamagedRunError, StateDirectoryError: a run's files cannot be read.
-        SupervisorGoneError: a run's supervisor died, and whether the run is over cannot be told.
+        SupervisorGoneError: a run's supervisor died, and it is not known if the run is over.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     waiting: dict[int, RunDirectory] = {}
     ready = select.poll()
     with contextlib.ExitStack() as stack:
-        # Looking comes after the watch: a stop in between is not missed.
+        # Read after the watch is set up, so that a stop in between is not missed.
         watch = _observing(directories, stack)
         if watch is not None:
             ready.register(watch, select.POLLIN)
@@ -57,7 +57,10 @@ def ends(directories: Sequence[RunDirectory], timeout_s: float | None) -> Iterat
 
 
 def _observing(directories: Sequence[RunDirectory], stack: contextlib.ExitStack) -> LogWatch | None:
-    """Tells of stops by others; None where no watch is to be had, and the supervisors are left."""
+    """Return a watch for stops by clients, or None if the kernel gives none.
+
+    Without it only the ends of the supervisors are noticed.
+    """
     with contextlib.suppress(OSError):
         paths = [directory.path for directory in directories]
         return stack.enter_context(LogWatch(*paths, new_files=True))

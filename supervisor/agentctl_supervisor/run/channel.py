@@ -1,11 +1,13 @@
-"""The supervisor's end of a run's channel: two descriptors, a `Channel`, and nobody waiting.
+"""The supervisor's end of a run's channel: two descriptors and a `Channel`; it never blocks.
 
-Whatever the agent does with its end, three things hold: a cancel is never
-stuck behind something else that we wait to send; an agent that does not read
-what we send is no longer read from; and what it sent before it died is read
-without waiting for a grandchild that holds its end open.
+Three rules hold, whatever the agent does with its end:
 
-However many messages it sends at once, they are heard a few at a time: see `turns`.
+* A cancel never waits behind another message that we try to send.
+* We stop reading from an agent that does not read what we send.
+* After the agent's death we read what it sent, and do not wait for a descendant that
+  still holds the agent's end open.
+
+If the agent sends many messages at once, a few are handled at a time: see `turns`.
 """
 
 import fcntl
@@ -27,7 +29,7 @@ from agentctl_supervisor.run.launch_pipes import ChannelEnds
 
 _READ_BYTES: Final = 1 << 16
 _OUTBOX_BYTES: Final = 1 << 20
-"""Unsent bytes over which we stop reading what the agent says."""
+"""The number of unsent bytes above which we stop reading from the agent."""
 _DRAIN_BYTES: Final = 64 << 20
 _DRAIN_S: Final = 10.0
 _INT: Final = struct.Struct("i")
@@ -38,8 +40,8 @@ Heard = Callable[[ChildMessage, bytes], None]
 class ChannelPump:
     """Reads messages and hands them to *heard*; sends without blocking the caller.
 
-    *heard* is called in order, in `run` or in `drain`, and must not block.
-    *illegal* is called once, with the text of the error, and nothing is read after it.
+    *heard* is called for each message in order, from `run` or `drain`, and must not block.
+    *illegal* is called at most once, with the text of the error; nothing is read after it.
     """
 
     def __init__(self, ends: ChannelEnds, heard: Heard, illegal: Callable[[str], None]) -> None:
@@ -61,18 +63,18 @@ class ChannelPump:
 
     @property
     def torn_bytes(self) -> int:
-        """Bytes of a last frame that did not arrive whole."""
+        """The number of bytes of a last frame that did not arrive completely."""
         return self._channel.pending
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether the agent waits for what it is to do."""
+        """True if the agent still waits to be told what to do."""
         return self._open and self._channel.supervisor_state is SupervisorState.OPENING
 
     def send(self, *messages: SupervisorMessage) -> bool:
         """Send *messages* in one frame, now or as soon as the agent reads.
 
-        False: it is not legal now, or nobody is there to hear it.
+        Return False if the protocol does not allow it now, or the channel has ended.
         """
         if not self._open:
             return False
@@ -88,16 +90,16 @@ class ChannelPump:
         return True
 
     def _send_now(self, data: bytes | bytearray) -> int:
-        """How many bytes of *data* need not be sent any more."""
+        """Write what the pipe takes now; return how many bytes need not be sent any more."""
         try:
             return os.write(self._writes, data)
         except BlockingIOError:
             return 0
-        except OSError:  # it is dead: nobody will miss them
+        except OSError:  # the agent is dead, so nobody will read them
             return len(data)
 
     async def wait_outbox_below_limit(self) -> None:
-        """Return once the agent has read enough of what was sent to it, or is gone."""
+        """Wait until the agent has read enough of what was sent to it, or is gone."""
         while self._open and len(self._outbox) > _OUTBOX_BYTES:
             await self._outbox_emptied.wait()
 
@@ -111,17 +113,17 @@ class ChannelPump:
     async def _read(self) -> None:
         while self._open:
             await readiness.wait_readable(self._reads)
-            # No more is read before all of it was heard: that is what holds a flood back.
+            # Handle every message before the next read: this slows down an agent that floods us.
             if self._read_once() and await self._hear_all():
                 await self.wait_outbox_below_limit()
 
     def _read_once(self) -> bool:
-        """Whether something was read: False when there is nothing (more), now or ever."""
+        """Read once; return False if there is nothing to read now, or the channel has ended."""
         try:
             data = os.read(self._reads, _READ_BYTES)
         except BlockingIOError:
             return False
-        except OSError:  # EIO, ENODATA: it has spliced in a page that cannot be read any more
+        except OSError:  # EIO, ENODATA: the agent spliced in a page that can no longer be read
             data = b""
         if not data:
             self._open = False
@@ -130,7 +132,7 @@ class ChannelPump:
         return True
 
     async def _hear_all(self) -> bool:
-        """Hand over what was read, in turns with others; whether the channel is still open."""
+        """Hand over what was read, in turns with others; return True if the channel is open."""
         common = turns()
         turn = common.now() if self._is_draining else await common.next()
         while True:
@@ -143,7 +145,10 @@ class ChannelPump:
             turn = await common.next()
 
     def _hear_one(self) -> bool:
-        """Whether there was a message; after an illegal one there is none."""
+        """Hand over one message; return False if there is none.
+
+        After an illegal message there is none.
+        """
         if self._is_illegal:
             return False
         try:
@@ -173,16 +178,16 @@ class ChannelPump:
         self._outbox_emptied = trio.Event()
 
     async def drain(self) -> int:
-        """Hear what the agent left behind.  To be called when it is dead, and `run` is over.
+        """Read what the agent left in the channel.  Call it after its death, and after `run`.
 
-        To the end, which `PipeRelay.finish` brings even when a process outside the run holds the
-        pipe; and no longer than 64 MB or ten seconds.
+        Reads up to the end of the channel.  `PipeRelay.finish` causes that end even if a process
+        outside the run holds the pipe open.  Stops after 64 MB or ten seconds in any case.
 
         Returns:
-            how many bytes were there and left unheard.
+            The number of bytes that were there but were not read.
         """
         self._is_draining = True
-        self._outbox.clear()  # nobody reads it
+        self._outbox.clear()  # no process reads it any more
         budget = _DRAIN_BYTES
         with trio.move_on_after(_DRAIN_S):
             await self._hear_all()
@@ -195,7 +200,7 @@ class ChannelPump:
         return self._unread()
 
     def _unread(self) -> int:
-        """How many bytes are there to be read, whoever wrote them."""
+        """Return how many bytes wait to be read, whichever process wrote them."""
         if not self._open:
             return 0
         try:
@@ -205,7 +210,7 @@ class ChannelPump:
         return int(count)
 
     def close(self) -> None:
-        """Close our ends.  Nothing is read or sent any more."""
+        """Close our ends.  After that, nothing is read or sent."""
         self._open = False
         if self._reads >= 0:
             os.close(self._reads)

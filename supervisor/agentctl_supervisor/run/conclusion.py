@@ -1,7 +1,7 @@
-"""Writes down how a run ended, once its tree is empty or given up: all but the last record.
+"""Writes the records of a run's end, except the last, once its tree is empty or given up.
 
-What it left behind in channel and pipes is read in turns with other runs, so this can take
-a while; the order of the records is that of the events all the same.
+The remaining data in the channel and the pipes is read in turns with other runs, so this can
+take a while.  The records are still in the order of the events.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ async def write_how_it_ended(
     spawner_died: bool,
     gave_up: bool,
 ) -> End:
-    """Decide the outcome, by the *last_word* of the keepers; the record to end with."""
-    # What the agent said before it died comes before how it died: a result in the
-    # channel's buffer was sent before the exit, and decides.  But a call that it asked for
-    # is one that nobody makes.
+    """Decide the outcome from the *last_word* of the keepers; return the last record."""
+    # Read the agent's messages before its exit is written down: a result in the channel's
+    # buffer was sent before the exit, and decides the outcome.  The gate is closed first,
+    # because nobody is left to make a call that the agent asked for.
     conversation.close_gate(ENDED)
     log.dropped_bytes += await conversation.drain()
     for record in how_it_ended(
@@ -68,7 +68,7 @@ async def write_how_it_ended(
 
 
 def _observed_by_others(log: RunLog, climb: Climb) -> Observed | None:
-    """What was done in our place while we did not answer; its steps are written down now."""
+    """Return what a client did in our place while we did not answer; log its steps now."""
     stop = log.fold.stop
     if stop is None or not stop.intent or climb.begun:
         return None
@@ -79,7 +79,10 @@ def _observed_by_others(log: RunLog, climb: Climb) -> Observed | None:
 
 
 def _survivors(log: RunLog, climb: Climb, last_word: Exited | Refused | None) -> list[Survivor]:
-    """Who is left: what the warden says and, after a stop or a loss, what we see ourselves."""
+    """Return the processes that are left, as the warden reports them.
+
+    After a stop, or if the warden reported nothing, also those that we see ourselves.
+    """
     left: set[ProcessIdentity] = set()
     if isinstance(last_word, Exited):
         left.update(last_word.survivors)
@@ -91,6 +94,6 @@ def _survivors(log: RunLog, climb: Climb, last_word: Exited | Refused | None) ->
         and contained is not None
         and contained.containment is Containment.SUBREAPER
     ):
-        # Its warden is dead, so only what they say themselves tells who was of the run.
+        # The warden is dead, so only the processes' own marks tell that they belong to the run.
         left.update(marked(log.fold.run_id, contained.warden.start_time))
     return [Survivor(identity.pid, command_line(identity.pid)) for identity in left]

@@ -1,6 +1,6 @@
-"""What an agent and its supervisor say to each other, and what of it is written down.
+"""The exchange of messages between an agent and its supervisor, and its records in the log.
 
-A grant is appended before it is sent: that record is the start of the call.
+A grant is appended to the log before it is sent: that record is the start of the call.
 """
 
 from collections.abc import Callable
@@ -41,8 +41,8 @@ ENDED: Final = "the agent has ended"
 class Conversation:
     """The supervisor's side of one run's channel.
 
-    *on_ask* is called after each ask was judged, *on_said* with what was written
-    down, *on_illegal* with the error when the agent breaks the protocol.
+    *on_ask* is called after each ask was judged, *on_said* with each message and verdict that
+    was written down, *on_illegal* with the error when the agent breaks the protocol.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Conversation:
         on_illegal: Callable[[str], None],
     ) -> None:
         self.gate: Final = gate or Gate()
-        #: Set when the agent has said that nothing follows.
+        #: Set when the agent has said bye.
         self.over: Final = trio.Event()
         self._log = log
         self._start = start
         self._greeted = self._broken = False
-        #: Whether there is anybody to talk to is known: it said hello, or never will.
+        #: Set when the agent has said hello, or never will.
         self._settled = trio.Event()
         self._cancel: Cancel | None = None
         self._input_ended = False
@@ -76,12 +76,12 @@ class Conversation:
 
     @property
     def can_hear(self) -> bool:
-        """Whether the agent can be asked to end: it has said hello and not yet bye."""
+        """True if the agent can be asked to end: it has said hello and not yet bye."""
         return self._greeted and not self._broken and not self.over.is_set()
 
     @property
     def torn_bytes(self) -> int:
-        """Bytes of a last frame that did not arrive whole."""
+        """The number of bytes of a last frame that did not arrive completely."""
         return self._channel.torn_bytes
 
     async def run(self) -> None:
@@ -92,33 +92,40 @@ class Conversation:
             self._settled.set()
 
     async def drain(self) -> int:
-        """Hear what a dead agent left behind, without waiting; how many bytes were too much."""
+        """Read what a dead agent left in the channel; return how many bytes were not read."""
         return await self._channel.drain()
 
     def close(self) -> None:
-        """Nothing is said any more."""
+        """Close the channel; nothing is sent or read after that."""
         self._channel.close()
         self._settled.set()
 
     def ask_to_end(self, reason: str, deadline_s: float, detail: str) -> None:
-        """Send a cancel; an agent that has not said hello yet hears it before its first line."""
+        """Send a cancel.
+
+        An agent that has not said hello yet gets it before it runs its first line.
+        """
         self._cancel = Cancel(reason=reason, deadline_s=deadline_s, detail=detail)
         if self._greeted:
             self._channel.send(self._cancel)
 
     def close_gate(self, because: str) -> None:
-        """Grant nothing from now on; calls that wait for a person are refused."""
+        """Grant nothing from now on, and refuse the calls that wait for a person."""
         for verdict in self.gate.close(because):
             self._answer(verdict)
 
     def decide(
         self, is_meant: Callable[[Waiting], bool], actor: Actor, *, why: str | None
     ) -> list[VerdictRecord | None]:
-        """A person's verdict on the calls that wait and are meant.
+        """Carry out a person's verdict on the waiting calls for which *is_meant* is true.
 
-        *why* they are refused, or None to grant them.  In one go: no call can begin to wait
-        meanwhile.  Returns what was answered to each: a grant may come too late.  None: an
-        earlier one ended the run, which has refused this one.
+        *why* is the reason for a refusal, or None to grant them.  This does not yield to the
+        event loop, so no call can begin to wait meanwhile.
+
+        Returns:
+            The answer to each call, which may be a refusal if a grant comes too late.  None
+            for a call that was refused already, because the answer to an earlier call ended
+            the run.
         """
         answered: list[VerdictRecord | None] = []
         for waiting in filter(is_meant, self.gate.waiting):
@@ -127,17 +134,17 @@ class Conversation:
         return answered
 
     def acknowledge(self, events: int) -> None:
-        """Tell the agent that so many of its events are on the disk."""
+        """Tell the agent that its first *events* events are on the disk."""
         self._channel.send(Ack(seq=events))
 
     async def send_input(self, value: object) -> None:
-        """Send one item, and return once the agent has read enough of what was sent before.
+        """Send one item, and wait until the agent has read enough of what was sent before.
 
-        Waits for an agent that has not said hello yet.
+        If the agent has not said hello yet, wait for that first.
 
         Raises:
-            LocalProtocolError: *value* is not something that JSON can say.
-            trio.BrokenResourceError: the agent takes no input (any more).
+            LocalProtocolError: *value* cannot be expressed in JSON.
+            trio.BrokenResourceError: the agent takes no input, or no more input.
         """
         packed = pack_value(value)
         await self._settled.wait()
@@ -161,21 +168,21 @@ class Conversation:
             case Hello():
                 self._greeted = True
                 self._settled.set()
-                # In one write: who hears of a cancel with the start runs not a line.
+                # In one write: an agent that gets a cancel together with its start runs no line.
                 also: list[SupervisorMessage] = [InputEnd()] if self._input_ended else []
                 also += [self._cancel] if self._cancel else []
                 if not self._channel.send(self._start, *also) and also:
-                    self._channel.send(self._start)  # a long one: there is no room for two
+                    self._channel.send(self._start)  # too long to share a frame
                     self._channel.send(*also)
                 if self._channel.is_unanswered:
-                    # It would wait for ever.
+                    # Otherwise the agent would wait for ever.
                     self._illegal("what it is to do cannot be sent to it")
                     return
             case Bye():
                 self.over.set()
         self._log.append_from_child(message, raw)
         if isinstance(message, ResultMessage | ErrorMessage | Bye):
-            # Threads that it left behind may go on asking: for calls of nobody.
+            # Threads that still run in the agent may ask for calls, but no one needs them now.
             self.close_gate(ENDED)
         if isinstance(message, CallFinished):
             self._log.append_estimates(over=False)
@@ -183,7 +190,7 @@ class Conversation:
 
     def _judge(self, ask: Ask, raw: bytes) -> None:
         self._log.append_from_child(ask, raw)
-        if self._log.fold.stop is not None:  # somebody else's intent, perhaps
+        if self._log.fold.stop is not None:  # perhaps by the intent of another process
             self.close_gate(STOPPING)
         judged = self.gate.judge(ask, self._log.fold.tokens)
         if isinstance(judged, Waiting):
@@ -193,9 +200,9 @@ class Conversation:
         self._on_ask()
 
     def _answer(self, verdict: VerdictRecord) -> VerdictRecord:
-        """Write *verdict* down, then send it; what was sent."""
+        """Write *verdict* down, then send it; return the verdict that was sent."""
         if not self._log.append_verdict(verdict):
-            # We were frozen just now, and somebody else decided to stop the run.
+            # We were frozen just now, and another process decided to stop the run.
             verdict = msgspec.structs.replace(verdict, verdict="refused", why=STOPPING, actor=None)
             self._log.append_verdict(verdict)
             self.close_gate(STOPPING)

@@ -13,8 +13,8 @@ from agentctl_supervisor.store.log_follower import LogFollower
 class EventStream:
     """Iterates over the records of a run, from the first one to the last.
 
-    No generator: a loop over it can be left at any time, and nothing has to be closed.
-    A loop over a long log lets others have their turns.
+    It is not a generator, so a loop over it can be left at any time and nothing has to be
+    closed.  A loop over a long log gives other tasks their turns.
     """
 
     def __init__(self, log: RunLog) -> None:
@@ -40,7 +40,7 @@ class EventStream:
                 self._began = time.perf_counter()
         while True:
             if self._unread is None:
-                # Before reading: what is appended in between is not missed.
+                # Before the read, so that a record appended in between is not missed.
                 self._appended, self._is_last = self._log.appended, self._log.closed
                 self._unread = self._follower.read()
             record = next(self._unread, None)
@@ -52,4 +52,4 @@ class EventStream:
             await self._appended.wait()
 
     async def aclose(self) -> None:
-        """Nothing to do; for `contextlib.aclosing`."""
+        """Do nothing; this exists for `contextlib.aclosing`."""

@@ -1,6 +1,6 @@
-"""Errors of agentctl's own: the run in whose task one comes up ends, and no other.
+"""Internal errors of agentctl: an error in a task of one run ends that run and no other.
 
-People get one line; the traceback is kept in a file in the run's directory, for us.
+The user gets one line.  The traceback is kept in a file in the run's directory, for developers.
 """
 
 import contextlib
@@ -30,9 +30,10 @@ _ENDED_BY_ERROR: Final = "written after an error in agentctl"
 
 
 def keep(directory: Path, error: BaseException) -> str:
-    """Write the traceback of *error* to a file in *directory*; a sentence that names both.
+    """Write the traceback of *error* to a file in *directory*; return a sentence for people.
 
-    The first error is kept: those behind it are its consequences.
+    The sentence names the error and the file.  An existing file stays as it is: later errors
+    are consequences of the first.
     """
     path = directory / FILE_NAME
     text = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")
@@ -43,19 +44,19 @@ def keep(directory: Path, error: BaseException) -> str:
 
 
 class Failure:
-    """The first error that came up in what a run does, whoever caused it to be done."""
+    """The first internal error in the work for a run, whichever caller started that work."""
 
     def __init__(self) -> None:
         self._error: Exception | None = None
         self._told = trio.Event()
 
     def tell(self, error: Exception) -> None:
-        """Have `wait` raise *error*; an earlier one stays."""
+        """Make `wait` raise *error*, or the earlier error if there is one."""
         self._error = self._error or error
         self._told.set()
 
     async def wait(self) -> None:
-        """Raise the error as soon as there is one."""
+        """Wait for the first error and raise it."""
         await self._told.wait()
         assert self._error is not None
         raise self._error
@@ -68,10 +69,10 @@ async def end_run(
     keepers: Keepers,
     aftermath: Aftermath,
 ) -> Report:
-    """End a run because of *error*, which came up in a task of it: as if its supervisor were dead.
+    """End a run because of *error* in one of its tasks, as if its supervisor were dead.
 
-    The stop is written down, then the run is killed, proven gone, and its log is ended, from
-    its files alone: nothing of what failed is relied on.
+    The stop is written down.  Then the run is killed, proven gone, and its log is ended.  This
+    uses only the run's files, because the objects that failed cannot be trusted.
     """
     detail = keep(directory.path, error)
     stop = Stop(Result.FAILED, Reason.INTERNAL, detail, _ACTOR, 0.0, 0.0, kill=True)

@@ -1,4 +1,4 @@
-"""From a `RunSpec` to the `Launch` that the spawner is given.  Reads, never writes."""
+"""Makes the `Launch` for the spawner from a `RunSpec`.  Reads files, and writes none."""
 
 import os
 import site
@@ -19,16 +19,16 @@ from agentctl_supervisor.policy.decision import Ground, Policy, decide
 from agentctl_supervisor.text.suggestions import closest
 
 LEVEL_VARIABLE: Final = "AGENTCTL_SANDBOX"
-"""The level of runs that name none."""
+"""The environment variable with the level of runs that name none."""
 DEFAULT_LEVEL: Final = Sandbox.STRICT
 
 
 def settled(spec: RunSpec, environ: Mapping[str, str]) -> RunSpec:
-    """*spec* with a sandbox level, a network and absolute paths, and their origins; checked.
+    """Return *spec*, checked, with a sandbox level, a network, absolute paths, and their origins.
 
     Raises:
-        SpecError: there is no level of the name that *environ* gives, or the spec cannot be
-            run as it is written.
+        SpecError: *environ* names a level that does not exist, or the spec cannot be run as it
+            is written.
     """
     spec.check_types()
     origins = dict(spec.origins)
@@ -47,7 +47,7 @@ def settled(spec: RunSpec, environ: Mapping[str, str]) -> RunSpec:
         origins["net"] = "default"
     given = msgspec.structs.replace(spec, sandbox=level, net=net, origins=origins)
     if given.ro or given.rw:
-        # Whoever looks at the run afterwards has another working directory.
+        # A program that looks at the run afterwards may have another working directory.
         here = working_directory(given)
         given = msgspec.structs.replace(
             given, ro=_absolute(given.ro, here), rw=_absolute(given.rw, here)
@@ -63,7 +63,7 @@ _W = TypeVar("_W", Sandbox, Network)
 
 
 def _word(text: str, words: type[_W], what: str, prefix: str = "") -> _W:
-    """The word that *text* is, which from a program may be a mere string."""
+    """Return the member of *words* for *text*, which a program may give as a plain string."""
     try:
         return words(text)
     except ValueError:
@@ -76,10 +76,10 @@ def _word(text: str, words: type[_W], what: str, prefix: str = "") -> _W:
 
 
 def working_directory(spec: RunSpec) -> str:
-    """The run's working directory as an absolute path.
+    """Return the run's working directory as an absolute path.
 
     Raises:
-        SpecError: ours was removed, and the spec names none.
+        SpecError: our working directory was removed, and the spec names none.
     """
     try:
         return os.path.abspath(spec.cwd or os.getcwd())
@@ -96,12 +96,12 @@ def policy_of(
     run_directory: str,
     own_uid: int | None = None,
 ) -> Policy:
-    """What the run of *spec*, which is `settled`, gets.  *run_directory*: what is kept of it.
+    """Return the policy for the run of *spec*, which must come from `settled`.
 
-    *own_uid*: see `Ground`.
+    *run_directory* is where the run's files are kept.  For *own_uid* see `Ground`.
 
     Raises:
-        SpecError: something that was asked for is not there, or too much.
+        SpecError: something that the spec asks for does not exist, or is too much.
     """
     return decide(spec, Ground(environ, working_directory(spec), run_directory, own_uid))
 
@@ -113,9 +113,9 @@ def launch_of(
     own_uid: int | None = None,
     exit_file: str = "",
 ) -> Launch:
-    """What the warden of *run_id* is told, with the strongest containment.
+    """Return what the warden of *run_id* is told, with the strongest containment.
 
-    Times out at its own limit plus both graces.  *exit_file*: as in `Launch`.
+    Its deadline is the run's time limit plus both grace periods.  *exit_file*: as in `Launch`.
     """
     deadline_s = None
     if spec.time_s is not None:
@@ -139,7 +139,7 @@ def launch_of(
 
 
 def start_of(spec: RunSpec, run_id: str, policy: Policy) -> Start:
-    """What the agent is told once it has said hello."""
+    """Return what the agent is told after its hello."""
     if spec.target is None:
         return Start(run=run_id)
     where, function = split_target(spec.target)
@@ -161,7 +161,7 @@ def check_start(start: Start) -> None:
     """Check that *start* can be sent.
 
     Raises:
-        SpecError: it does not fit into a message.
+        SpecError: *start* does not fit into one message.
     """
     try:
         frame(msgspec.msgpack.encode(start))
@@ -173,7 +173,10 @@ def check_start(start: Start) -> None:
 
 
 def _python_path(spec: RunSpec, env: Mapping[str, str]) -> list[str]:
-    """What ``python`` itself would add; the agent's interpreter, isolated (``-I``), does not."""
+    """Return the paths that ``python`` itself would add to ``sys.path``.
+
+    The agent's interpreter does not add them, because it is isolated (``-I``).
+    """
     paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     if spec.python is None and site.ENABLE_USER_SITE:
         user_site = site.getusersitepackages()

@@ -1,8 +1,8 @@
-"""The descriptors that join a run to its supervisor, made before the launch.
+"""The descriptors that connect a run with its supervisor, made before the launch.
 
-Ours stay close-on-exec and non-blocking; theirs travel to the spawner and are
-closed here right after, so that an end of file means what it says.  A fork of the
-embedding program closes them too: it may come between the two.
+Our ends stay close-on-exec and non-blocking.  The run's ends are sent to the spawner and are
+closed here right after, so that an end of file really means that the run has closed them.
+The embedding program may fork between the two steps, so its forked child closes them too.
 """
 
 import contextlib
@@ -22,10 +22,11 @@ from agentctl_supervisor.run.pipe_relay import PipeRelay
 
 
 class ChannelEnds(NamedTuple):
-    """The event loop's ends of a run's channel: what the agent says, and what it is told.
+    """The event loop's ends of a run's channel: one to read from, one to write to.
 
-    The agent's ends are pipes and no sockets: what a run attaches to a message on a socket is
-    closed where we receive it, and a last close can take seconds.
+    The agent's ends are pipes and not sockets.  A run could attach descriptors to a message on
+    a socket; we would have to close them on receipt, and the last close of a descriptor can
+    take seconds.
     """
 
     reads: int
@@ -34,9 +35,9 @@ class ChannelEnds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plumbing:
-    """Our ends of a run's descriptors; whoever takes one closes it.
+    """Our ends of a run's descriptors; the code that takes one closes it.
 
-    Those for a run's pipes are sockets, and ``relay`` has the pipes.
+    Our ends of the run's pipes are sockets; ``relay`` owns the pipes themselves.
     """
 
     status: socket.socket
@@ -48,12 +49,12 @@ class Plumbing:
     relay: PipeRelay
 
     def outputs(self) -> list[tuple[StreamName, int]]:
-        """The pipes of the run's output; one is called stdout, and holds both."""
+        """Return the run's output streams.  A single one is called stdout and carries both."""
         pipes: list[tuple[StreamName, int]] = [("stdout", self.stdout)]
         return pipes if self.stderr is None else [*pipes, ("stderr", self.stderr)]
 
     def close(self) -> None:
-        """Close them all: nobody took one."""
+        """Close them all.  Only for the case that none was taken."""
         self.status.close()
         for fd in (self.begin, *self.channel, self.stdin, self.stdout, self.stderr):
             if fd is not None:
@@ -62,24 +63,24 @@ class Plumbing:
 
 @dataclass(frozen=True, slots=True)
 class OutputPipes:
-    """How a run's output reaches us.
+    """The settings of the pipes for a run's output.
 
-    ``one``: stdout and stderr are one pipe, which keeps their order.  ``capacity``: bytes that a
-    pipe is to hold, as far as this user may have them; 0: what the kernel gives.
+    ``one``: stdout and stderr share one pipe, which keeps their order.  ``capacity``: the bytes
+    that a pipe should hold, as far as this user is allowed to; 0 means the kernel's default.
     """
 
     one: bool = False
     capacity: int = 0
 
     def enlarge(self, fd: int) -> None:
-        """Give the pipe *fd* its capacity, or as much of it as is to be had: pipe(7)."""
+        """Give the pipe *fd* its capacity, or as much of it as the kernel allows: pipe(7)."""
         wanted = self.capacity
         while wanted > fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ):
             try:
                 fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, wanted)
             except OSError:
-                # EPERM: more than fs.pipe-max-size, or than this user's share of pipe pages,
-                # neither of which binds who has CAP_SYS_RESOURCE.
+                # EPERM: more than fs.pipe-max-size, or more than this user's share of pipe
+                # pages.  Neither limits a process with CAP_SYS_RESOURCE.
                 wanted //= 2
 
 
@@ -87,7 +88,7 @@ TWO_PIPES: Final = OutputPipes()
 
 
 class TheirEnds:
-    """The other ends, in the order of `LaunchPacket`: the standard streams come last."""
+    """The run's ends, in the order of `LaunchPacket`: the standard streams come last."""
 
     def __init__(self, fds: Sequence[int]) -> None:
         self.fds: Final = tuple(fds)
@@ -99,18 +100,19 @@ class TheirEnds:
     def give_streams(self, uid: int) -> None:
         """Let *uid* open its standard streams by name: ``/dev/stdout`` is /proc/self/fd/1.
 
-        An open there asks the pipe's inode (mode 0600), which belongs to its maker, unlike a
-        write to the descriptor.  Either end may be opened so: a run can read what it wrote
-        itself, and take it from its own report.
+        Such an open checks the permissions of the pipe's inode, which has mode 0600 and belongs
+        to the process that made it.  A write to the descriptor does not check them.  Either end
+        may be opened in this way, so a run can read back what it wrote itself, and remove it
+        from its own report.
         """
         for fd in self.fds[-3:]:
-            # The null device is the host's.
+            # Not the null device, which belongs to the host.
             if stat.S_ISFIFO(os.fstat(fd).st_mode):
-                with contextlib.suppress(OSError):  # root without CAP_CHOWN: it runs all the same
+                with contextlib.suppress(OSError):  # root without CAP_CHOWN: the run starts anyway
                     os.fchown(fd, uid, -1)
 
     def close(self) -> None:
-        """Close them: the spawner has its own copies now, or never will."""
+        """Close them, once the spawner has its own copies or will never get them."""
         _not_yet_closed.discard(self)
         for fd in self.fds:
             os.close(fd)
@@ -123,7 +125,10 @@ _standard_inputs: Final = weakref.WeakSet[PipeWriter]()
 
 
 def standard_input(fd: int) -> PipeWriter:
-    """The stream that feeds a run; closing it is the run's end of file, whoever forks meanwhile."""
+    """Return the stream for a run's standard input, over *fd*.
+
+    Closing it gives the run an end of file, even if this program has forked meanwhile.
+    """
     stream = PipeWriter(fd)
     _standard_inputs.add(stream)
     return stream
@@ -136,7 +141,7 @@ def _close_in_child() -> None:
     if open_inputs:
         null = os.open(os.devnull, os.O_WRONLY)
         for fd in open_inputs:
-            # The number stays taken: the stream, which is copied too, closes it some day.
+            # Keep the number in use: the child has a copy of the stream, which may close it later.
             os.dup2(null, fd, inheritable=False)
         os.close(null)
 
@@ -145,9 +150,10 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 def lay(stdin: bool, pipes: OutputPipes = TWO_PIPES) -> tuple[Plumbing, TheirEnds]:
-    """New descriptors for one run; *stdin*: an open standard input instead of the null device.
+    """Make the descriptors for one run.
 
-    *pipes*: those for its output.
+    *stdin*: give the run an open standard input instead of the null device.  *pipes*: the
+    settings of its output pipes.
 
     Raises:
         OSError: out of descriptors (EMFILE, ENFILE) or threads (EAGAIN); none is left open.

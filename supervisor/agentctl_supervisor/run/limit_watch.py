@@ -1,7 +1,7 @@
-"""What ends a run besides itself and people: its limits, and its termination conditions.
+"""Ends a run at its limits and by its termination conditions.
 
-The decisions are pure functions' (`limits.reached`) and a `Judge`'s; here they are fed,
-woken in time, and carried out.
+The decisions are made by a pure function (`limits.reached`) and a `Judge`.  This module gives
+them their input, calls them at the right time, and carries out what they decide.
 """
 
 from collections.abc import Callable
@@ -24,17 +24,17 @@ from agentctl_supervisor.run.limits import Reached, reached
 from agentctl_supervisor.run.live_log import RunLog
 
 FUNCTION_WITHIN_S: Final = 5.0
-"""How long a `FunctionalTermination` may take; one that takes longer ends the run."""
+"""The seconds that a `FunctionalTermination` may take; one that takes longer ends the run."""
 _MAX_SENTENCES: Final = 5
 
 Stop = Callable[[Result, Reason, str, Actor], None]
 
 
 class Watch:
-    """Watches one run and has it stopped by *stop*, at most once.
+    """Watches one run and stops it by a call of *stop*, at most once.
 
-    `heard` is told of all that the agent says and the gate answers once it is written down,
-    `look` of anything else that counts against a limit.
+    Call `heard` for each message of the agent and each verdict of the gate, after it was
+    written down.  Call `look` for anything else that counts against a limit.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Watch:
         return f"<Watch {self._judge or 'of limits only'}>"
 
     def begin(self) -> None:
-        """The run starts now: its time counts from here."""
+        """Begin to watch: the run's time counts from now."""
         if self._condition is not None:
             self._judge = Judge(self._condition, trio.current_time())
             if self._signalled:
                 self.signal()
 
     async def keep_time(self) -> None:
-        """End the run at its time limit, and wake the conditions that wait for a time."""
+        """End the run at its time limit, and check the conditions that depend on time."""
         async with trio.open_nursery() as nursery:
             if self._spec.time_s is not None:
                 nursery.start_soon(self._keep_limit, self._spec.time_s)
@@ -70,7 +70,7 @@ class Watch:
                     nursery.start_soon(self._ask_functions, self._judge)
 
     def look(self) -> None:
-        """Something was written down: end the run if it has reached a limit."""
+        """End the run if it has reached a limit.  Call it after a record was written."""
         log = self._log
         if log.fold.stop is None and (
             limit := reached(self._spec, self._gate, log.child_bytes, log.fold.tokens)
@@ -78,7 +78,7 @@ class Watch:
             self.reach(limit)
 
     def heard(self, message: ChildMessage | VerdictRecord) -> None:
-        """*message* was written down: end the run if that fulfils its condition, or a limit."""
+        """End the run if *message*, which was written down, fulfils a condition or limit."""
         judge = self._judge
         if judge is not None and self._log.fold.stop is None:
             fired: tuple[FiredCondition, ...] = ()
@@ -92,9 +92,9 @@ class Watch:
         self.look()
 
     def signal(self) -> bool:
-        """Somebody fires the ``external()`` condition; whether there is one that waits.
+        """Fire the ``external()`` condition; return True if there is one that waits.
 
-        Before the run has begun, that is remembered.
+        A signal before the run has begun is remembered.
         """
         if self._judge is None:
             self._signalled = self._condition is not None and any(
@@ -115,7 +115,7 @@ class Watch:
         if not fired:
             return
         met = ConditionsMet(fired)
-        if not self._log.decide(met):  # a stop stands already; somebody else's, perhaps
+        if not self._log.decide(met):  # there is a stop already, perhaps by another process
             return
         sentences = [f.sentence for f in fired]
         more = len(sentences) - _MAX_SENTENCES
@@ -167,12 +167,12 @@ async def _on_a_thread(question: Question) -> bool:
         return question.answer()
 
     try:
-        # Not one of the threads that all of us share: one that hangs is never given back.
+        # Not from the limiter that all tasks share: a thread that hangs is never given back.
         return await trio.to_thread.run_sync(
             answer, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
         )
     except RuntimeError:
         if has_begun:
             raise
-    # Some other run has used up all threads: this one is not to end by that.
+    # Another run has used up all threads; that must not end this run.
     return await run_sync("conditions", answer, abandon_on_cancel=True)

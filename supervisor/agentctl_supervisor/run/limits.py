@@ -1,4 +1,4 @@
-"""What ends a run from outside: which of its limits it has reached.  Pure."""
+"""Decides which of its limits a run has reached.  Pure."""
 
 from dataclasses import dataclass
 
@@ -16,9 +16,9 @@ class Reached:
 
 
 def reached(spec: RunSpec, gate: Gate, child_bytes: int, tokens: int) -> Reached | None:
-    """The first limit that a run of *spec* has reached by what it said and asked for.
+    """Return the first limit that a run of *spec* has reached with its output and its calls.
 
-    Looked at after each of the agent's messages and each piece of its output.
+    Called after each message of the agent and each piece of its output.
     """
     most = spec.output_bytes
     if most is not None and child_bytes > most:

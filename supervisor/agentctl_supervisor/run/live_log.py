@@ -1,8 +1,8 @@
-"""The log of one live run: what is appended, what it means so far, and when it is on disk.
+"""The log of one live run: appends records, folds them into a state, and syncs them to disk.
 
-The supervisor that holds the run is its only writer.  Somebody else who had to
-act while we did not answer (frozen, stuck) leaves an *intent*; it becomes the
-``stop`` record here, before anything that could contradict it is appended.
+The supervisor that holds the run is the only writer of its log.  A client that had to act
+while we did not answer (frozen or stuck) leaves an *intent*.  The intent becomes the ``stop``
+record here, before any record that could contradict it is appended.
 """
 
 import contextlib
@@ -42,12 +42,14 @@ from agentctl_supervisor.store.record_room import fitted
 from agentctl_supervisor.store.run_directory import RunDirectory
 
 _INTENT_CHECK_NS: Final = 250_000_000
-"""An intent is only written after half a second without an answer to a ping, so a writer
-that has looked within a quarter of one cannot have missed it while it was frozen."""
+"""The longest time between two checks for an intent.
+
+An intent is written only after half a second without an answer to a ping.  So a writer that
+has looked within the last quarter of a second cannot have missed one while it was frozen."""
 
 _SYNC_EVERY_S: Final = 0.05
 _AT_ONCE: Final = 1 << 12
-"""Lists and maps in a report that is made without waiting."""
+"""The most lists and maps in a report that is made without waiting."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -57,13 +59,13 @@ Acknowledge: TypeAlias = Callable[[int], None]
 class RunLog:
     """Appends the records of a run, folds them, and syncs them in groups.
 
-    ``on_full`` is called once, when the disk has no more room: from then on a reserve
-    takes what the supervisor writes, and what the child says is counted and dropped.
-    It is called, too, when the disk does not take what was appended.  Output and events
-    over the limit of the spec are counted and dropped as well.
+    ``on_full`` is called once, when the disk has no more room.  From then on the supervisor's
+    records go into a reserve, and the child's are counted and dropped.  It is also called when
+    appended records cannot be synced to the disk.  Output and events over the limit of the
+    spec are counted and dropped as well.
 
     Raises:
-        LogFullError: there is no room to begin.
+        LogFullError: there is no room to start the log.
     """
 
     def __init__(self, directory: RunDirectory, spec: RunSpec) -> None:
@@ -89,39 +91,39 @@ class RunLog:
 
     @property
     def closed(self) -> bool:
-        """Whether the last record is written."""
+        """True if the last record is written."""
         return self._closed
 
     def report(self) -> Report:
-        """What the records mean so far.
+        """Return the report that the records give so far.
 
-        It is made at once, so values that would take long are left out.
+        It is made without a pause, so values that would take long are left out.
         """
         return whole(self.fold.reporting(log_bytes=self._writer.size, most=_AT_ONCE))
 
     def reporting(self, *, brief: bool = False) -> Generator[None, None, Report]:
-        """The whole of it, in short steps; see `Fold.reporting`."""
+        """Make the complete report in short steps; see `Fold.reporting`."""
         return self.fold.reporting(log_bytes=self._writer.size, brief=brief)
 
     def brief_report(self) -> Report:
-        """`Report.brief` of it."""
+        """Return `Report.brief` of the report so far."""
         return whole(self.reporting(brief=True))
 
     def follow(self) -> LogFollower:
-        """A reader of all records, from the first one on."""
+        """Return a reader of all records, from the first one on."""
         return LogFollower(self._directory.path, self._directory.id)
 
     def append(self, body: SupervisorRecord) -> None:
-        """Write down a fact of ours that decides nothing."""
+        """Append a record of the supervisor's that does not decide the outcome."""
         if time.monotonic_ns() - self._looked_ns > _INTENT_CHECK_NS:
             self._fold_intent()
         self._append(*fitted(body), By.SUPERVISOR)
 
     def decide(self, body: SupervisorRecord) -> bool:
-        """Write down a fact that may decide the outcome, after any intent of somebody else.
+        """Append a record that may decide the outcome, after any intent of another process.
 
-        False: it was a stop, or the reason for one, and there is one already (an intent's,
-        perhaps).
+        Return False if it is a stop, or the reason for one, and there is a stop already (perhaps
+        from an intent).
         """
         self._fold_intent()
         if self._is_too_late(body):
@@ -129,7 +131,7 @@ class RunLog:
         return self._append(*fitted(body), By.SUPERVISOR)
 
     def append_verdict(self, body: VerdictRecord) -> bool:
-        """Write down an answer of the gate; False: it is a grant, and a stop stands by now."""
+        """Append an answer of the gate; return False if it is a grant and there is a stop now."""
         if time.monotonic_ns() - self._looked_ns > _INTENT_CHECK_NS:
             self._fold_intent()
         if self._is_too_late(body):
@@ -137,12 +139,15 @@ class RunLog:
         return self._append(*fitted(body), By.SUPERVISOR)
 
     def append_estimates(self, *, over: bool) -> None:
-        """Write down what model calls used that were cut short; *over*: the open ones, too."""
+        """Append the estimated usage of model calls that were cut short.
+
+        *over*: the run is over, so open calls count as cut short, too.
+        """
         for cut in self.fold.cut_calls(over=over):
             self.append(estimate(cut, self.estimator))
 
     def append_from_child(self, message: ChildRecord, raw: bytes) -> None:
-        """Write down a message just as the child sent it."""
+        """Append a message exactly as the child sent it."""
         if isinstance(message, Events | CallFinished):  # neither can contradict a stop
             if time.monotonic_ns() - self._looked_ns > _INTENT_CHECK_NS:
                 self._fold_intent()
@@ -155,7 +160,7 @@ class RunLog:
         self.child_bytes += len(raw)
 
     def append_output(self, body: Output) -> None:
-        """Write down what the run wrote to stdout or stderr."""
+        """Append a piece of the run's stdout or stderr."""
         if not self._is_flooded:
             self._append(*fitted(body), By.SUPERVISOR)
         else:
@@ -164,18 +169,21 @@ class RunLog:
 
     @property
     def _is_flooded(self) -> bool:
-        """Whether the run has had its output: its end may take seconds, in which it writes more."""
+        """True if the run is over its output limit.
+
+        The run may write more for seconds, until it has ended.
+        """
         return self._limit is not None and self.child_bytes > self._limit
 
     def _fold_intent(self) -> None:
         self._looked_ns = time.monotonic_ns()
-        # Whether there is one first: it takes a tenth of the time that trying to open it does.
+        # Check for the file first: that takes a tenth of the time of an attempt to open it.
         if self.fold.stop is not None or not os.access(self._intent_path, os.F_OK):
             return
         try:
             intent = self._directory.read_intent()
         except DamagedRunError:
-            # Not written by us: an agent of the same user may have put it there.
+            # Not written by agentctl: an agent of the same user may have put it there.
             return
         if intent is not None:
             stop = msgspec.structs.replace(intent, intent=True)
@@ -183,14 +191,14 @@ class RunLog:
             self.on_intent(stop)
 
     def observed(self) -> Observed | None:
-        """What somebody saw who stopped the run in our place."""
+        """Return what a client observed that stopped the run in our place, or None."""
         try:
             return self._directory.read_observed()
         except DamagedRunError:
             return None
 
     def _is_too_late(self, body: RecordBody) -> bool:
-        """Whether *body* must not follow the stop that stands."""
+        """Return True if *body* must not follow the stop that is in the log."""
         if self.fold.stop is None:
             return False
         match body:
@@ -199,7 +207,11 @@ class RunLog:
         return False
 
     def _append(self, body: RecordBody, raw: bytes, by: By) -> bool:
-        """False: nothing is to be appended any more, or the full disk's stop came before it."""
+        """Append a record.
+
+        Return False if the log has ended, or if the disk became full and the stop for that must
+        not be followed by *body*.
+        """
         if self._closed:
             return False
         count = len(body.events) if isinstance(body, Events) else 1
@@ -208,13 +220,13 @@ class RunLog:
             self.dropped_bytes += len(raw)
             return True
         if self._full and isinstance(body, WorkspaceRecord):
-            # The reserve is for what must be said.
+            # The reserve is for the essential records.
             body = WorkspaceRecord(without_names(body.workspace))
             raw = _encode(body)
         try:
             seq, time_ns = self._writer.append(raw, by, count)
         except LogFullError:
-            if self._full:  # the reserve is used up, too: the fold still knows
+            if self._full:  # the reserve is used up, too: only the fold gets the record
                 seq, time_ns = self._writer.next_seq, time.time_ns()
             else:
                 self._full = True
@@ -222,7 +234,7 @@ class RunLog:
                 self.on_full()
                 return not self._is_too_late(body) and self._append(body, raw, by)
         if isinstance(body, Events):
-            self._child_events += count  # these, and none that was dropped, are acknowledged
+            self._child_events += count  # only these are acknowledged, not the dropped ones
         self.fold.apply(Record(seq, time_ns, by, body))
         self._dirty.set()
         self._wake_followers()
@@ -235,38 +247,38 @@ class RunLog:
 
     @property
     def appended(self) -> trio.Event:
-        """Set at the next append, or when the log ends."""
+        """The event that is set at the next append, or when the log ends."""
         if self._appended is None:
             self._appended = trio.Event()
         return self._appended
 
     async def keep_durable(self, acknowledge: Acknowledge) -> None:
-        """Sync what was appended, in groups; *acknowledge* learns how many events are safe.
+        """Sync appended records in groups, and tell *acknowledge* how many events are on disk.
 
-        Runs until it is cancelled, or the disk fails: what comes then is safe no more.
+        Runs until it is cancelled or the disk fails.  Records after a failure are not safe.
         """
         while True:
             await self._dirty.wait()
             self._dirty = trio.Event()
             events = self._child_events
             try:
-                # The end of a run, which cancels this, does not wait for the disk.
+                # The end of the run cancels this, and must not wait for the disk.
                 await run_sync("records", self._writer.sync, abandon_on_cancel=True)
             except LogFullError:
                 self.on_full()
                 return
             if events:
                 acknowledge(events)
-            # Not to wait for anything: at most twenty syncs a second, whatever is written.
+            # Not to wait for an event: this limits us to twenty syncs a second.
             await trio.sleep(_SYNC_EVERY_S)
 
     def end(self) -> None:
-        """Nothing is appended any more."""
+        """End the log: nothing is appended after that."""
         self._closed = True
         self._wake_followers()
 
     async def close_durably(self) -> None:
-        """Close the files once everything is on the disk."""
+        """Sync everything to the disk, then close the files."""
         with contextlib.suppress(LogFullError):  # the disk is full or gone
             await run_sync("records", self._writer.sync)
         self.close()
@@ -277,4 +289,4 @@ class RunLog:
 
 
 def _nothing() -> None:
-    """Nobody is told."""
+    """Do nothing: the default for ``on_full``."""

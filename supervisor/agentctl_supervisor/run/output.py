@@ -1,7 +1,7 @@
-"""A run's stdout or stderr: bytes from its pipe, into the log, then to whoever listens.
+"""A run's stdout or stderr: reads its bytes, writes them to the log, then gives them to a listener.
 
-The log comes first and never waits for a listener once the run is over: a
-terminal held by Ctrl-S must not hold up a stop.
+The log comes first.  Once the run is over, the log never waits for the listener: a terminal
+that is held by Ctrl-S must not delay a stop.
 """
 
 import os
@@ -27,9 +27,9 @@ OnOutput = Callable[[StreamName, bytes], Awaitable[None]]
 class OutputPump:
     """Reads one stream of a run.
 
-    *write_down* is called with every piece, in order; False from it means that no
-    more is wanted, and the pipe is closed.  *on_output*, if given, is awaited with
-    every piece; while it is slow the run is slowed down, too.
+    *write_down* is called with every piece, in order.  If it returns False, no more output is
+    wanted and the pipe is closed.  *on_output*, if given, is awaited with every piece; while it
+    is slow, it slows down the run, too.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class OutputPump:
             try:
                 await readiness.wait_readable(self._fd)
             except trio.ClosedResourceError:
-                return  # by `close`, on behalf of a reader that went away
+                return  # by `close`, because a reader of the output went away
             with await common.next():
                 if not self._read_once():
                     continue
@@ -70,9 +70,9 @@ class OutputPump:
                 await self._changed.wait()
 
     async def drain(self) -> None:
-        """Read what is left, to the end that `PipeRelay.finish` brings, and close.
+        """Read what is left, up to the end that `PipeRelay.finish` causes, and close.
 
-        To be called when the run's processes are gone and `read` was cancelled.
+        Call it when the run's processes are gone and `read` was cancelled.
         """
         left = _DRAIN_BYTES // _READ_BYTES
         with trio.move_on_after(_DRAIN_S):
@@ -87,7 +87,7 @@ class OutputPump:
         self._change()
 
     async def deliver(self) -> None:
-        """Hand the pieces to *on_output*; returns when all are handed over."""
+        """Hand the pieces to *on_output*, and return when all are handed over."""
         if self._on_output is None:
             return
         while self._waiting or not self._draining:
@@ -139,7 +139,7 @@ class _Tail:
     def add(self, piece: bytes) -> None:
         self._kept += piece
         if len(self._kept) > self._limit + max(self._limit, _READ_BYTES):
-            # Seldom enough that moving the rest costs each byte next to nothing.
+            # Rare enough that the cost per byte of moving the rest is negligible.
             del self._kept[: len(self._kept) - self._limit]
 
     def bytes(self) -> bytes:

@@ -1,11 +1,12 @@
-"""Carries bytes between the pipes of a run and sockets of ours, in a thread that may be held up.
+"""Carries bytes between the pipes of a run and our sockets, in a thread that may block.
 
-A pipe has one lock, and whoever reads or writes it copies to or from his memory under that lock.
-Where that memory comes slowly, the other end waits in read(2), write(2) and close(2), non-blocking
-or not, and nothing interrupts it (fs/pipe.c; seen on Linux 6.18).  Besides, each of these calls
-wakes all who wait for the pipe, and a run can wait for it a million times (epoll).  The event loop,
-and all other runs with it, would be held up.  So only a thread of the run's own touches the run's
-pipes.  The event loop has a socket for each, and the thread has the socket's other end.
+A pipe has one lock.  A process that reads or writes the pipe copies to or from its own memory
+while it holds that lock.  If access to that memory is slow, the other end waits in read(2),
+write(2) and close(2), even if it is non-blocking, and nothing can interrupt it (fs/pipe.c; seen
+on Linux 6.18).  In addition, each of these calls wakes every waiter of the pipe, and a run can
+register a million waiters (epoll).  Either would block the event loop, and with it all other
+runs.  So only a thread that belongs to the run touches the run's pipes.  For each pipe there is
+a socket pair: the event loop has one end, and the thread has the other.
 """
 
 import contextlib
@@ -24,7 +25,9 @@ _SPLICE_F_NONBLOCK: Final = 2  # <linux/splice.h>
 
 
 class PipeRelay:
-    """Carries until one end of each way is closed.  *pipe*: it is the relay's from the call on.
+    """Carries bytes between each pipe and its socket, until either of the two is closed.
+
+    A *pipe* that is passed to `read_from` or `write_to` belongs to the relay from then on.
 
     Raises:
         OSError: out of descriptors.
@@ -41,19 +44,19 @@ class PipeRelay:
         return f"<PipeRelay {len(self._ways) // 2} ways>"
 
     def read_from(self, pipe: int) -> int:
-        """A socket to read what the run writes to *pipe*."""
+        """Return a socket from which to read what the run writes to *pipe*."""
         ours, theirs = _socket_for(pipe)
         self._add(pipe, theirs, incoming=True)
         return ours
 
     def write_to(self, pipe: int) -> int:
-        """A socket for what the run is to read from *pipe*."""
+        """Return a socket to which to write what the run reads from *pipe*."""
         ours, theirs = _socket_for(pipe)
         self._add(theirs, pipe, incoming=False)
         return ours
 
     def start(self) -> None:
-        """Begin; nothing is added any more.
+        """Start to carry.  No pipe may be added after that.
 
         Raises:
             RuntimeError: no thread can be started.
@@ -62,16 +65,17 @@ class PipeRelay:
         _relays.add(self)
 
     def finish(self) -> None:
-        """Say that nothing more is to come but what is in the run's pipes now.
+        """Carry what is in the run's pipes now, and nothing more.
 
-        Who reads the sockets sees that, and then the end, whoever else has the pipes open.
+        A reader of the sockets gets that data and then the end, even if another process still
+        has the pipes open.
         """
         with self._lock:
             if self._finishing >= 0:
                 os.eventfd_write(self._finishing, 1)
 
     def close(self) -> None:
-        """Close all that is the relay's."""
+        """Close all descriptors of the relay."""
         for way in set(self._ways.values()):
             way.close()
         self._ways = {}
@@ -81,7 +85,7 @@ class PipeRelay:
                 self._finishing = -1
 
     def close_in_child(self) -> None:
-        """Close the same in a forked child, which has no such thread."""
+        """Close the same descriptors in a forked child, which does not have the thread."""
         for fd in (*self._ways, self._finishing):
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -101,15 +105,15 @@ class PipeRelay:
                     self._poll.unregister(fd)
                     for way in set(self._ways.values()):
                         way.finish()
-                # A closed number may soon be another descriptor's.
+                # The number of a closed descriptor may soon be reused.
                 self._ways = {end: way for end, way in self._ways.items() if not way.closed}
         self.close()
 
 
 class _Way:
-    """From *source* to *target*, by splice(2): no byte comes into our memory.
+    """Carries bytes from *source* to *target* by splice(2), so that none is copied to our memory.
 
-    Splicing from one pipe to another would take the locks of both at once.
+    One end is always a socket: a splice from pipe to pipe would take the locks of both at once.
     """
 
     def __init__(self, poll: select.poll, source: int, target: int, *, incoming: bool) -> None:
@@ -122,10 +126,10 @@ class _Way:
         for fd in (source, target):
             os.set_blocking(fd, False)
         poll.register(source, select.POLLIN)
-        poll.register(target, 0)  # tells when nobody reads any more
+        poll.register(target, 0)  # reports when the target has no reader any more
 
     def carry(self, ready: int) -> None:
-        """Carry what there is; *ready*: which end poll(2) has told of."""
+        """Carry the available bytes; *ready* is the end that poll(2) has reported."""
         if self._is_full:
             self._is_full = False
             self._poll.register(self._source, select.POLLIN)
@@ -136,7 +140,7 @@ class _Way:
         self._move()
 
     def finish(self) -> None:
-        """Carry what is left of what the run has said; nobody hears what was said to it."""
+        """Carry the rest of the run's output; drop its input, which no process reads now."""
         self._is_last = True
         if not self._is_incoming:
             self.close()
@@ -163,7 +167,7 @@ class _Way:
                 elif self._is_last:
                     self.close()
                 return
-            except OSError:  # EPIPE; EIO, ENODATA: it has put a page there that cannot be read
+            except OSError:  # EPIPE; EIO, ENODATA: the run put a page there that cannot be read
                 moved = 0
             if not moved:
                 self.close()
@@ -187,9 +191,10 @@ def _socket_for(pipe: int) -> tuple[int, int]:
 
 
 class _Threads:
-    """Threads, one a relay; some are there before, for when a run has left none to be had.
+    """The threads of the relays, one for each.
 
-    ``users``: how many rely on these.
+    Some are started in advance, because a run can use up all threads that this user may have.
+    ``_users`` counts the callers that rely on these.
     """
 
     def __init__(self) -> None:
@@ -199,7 +204,7 @@ class _Threads:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Keep some until the block ends.
+        """Keep some idle threads until the block ends.
 
         Raises:
             RuntimeError: they cannot be started.
@@ -218,7 +223,7 @@ class _Threads:
                     self._calls.put(None)
 
     def do(self, call: Callable[[], None]) -> None:
-        """Have a thread make *call*; raises RuntimeError if there is none."""
+        """Let a thread make *call*; raise RuntimeError if there is none."""
         with self._lock:
             try:
                 self._start()

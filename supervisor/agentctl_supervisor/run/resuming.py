@@ -1,7 +1,8 @@
-"""Going on with a run that has ended: what its successor is told.
+"""Resuming a run that has ended: makes the message that tells its successor about it.
 
-Work that a run was told of stays told until somebody has saved more of it: a run that went on
-with another one, and ended before its own first checkpoint, hands on what it was given.
+A run may resume another one and end before its own first checkpoint.  Then its successor is
+told what the run itself was told, too: earlier work is passed on until a newer checkpoint is
+saved.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,27 +19,27 @@ from agentctl_protocol.vocabulary import Result
 from agentctl_supervisor.errors import AgentctlError
 
 MAX_HISTORY_BYTES: Final = 400_000
-"""Of calls."""
+"""The most bytes of calls."""
 _MARGIN: Final = 2048
-"""Bytes of a frame for what is around the values, and for their lengths."""
+"""The bytes of a frame for the structure around the values, and for their lengths."""
 MAX_TEXT: Final = 100_000
 _MOST_EARLIER: Final = 64
-"""Runs of a chain that are looked at; a pruned one is the end of it in any case."""
+"""The most runs of a chain that are read; a pruned run ends the chain in any case."""
 _OMITTED: Final = pack_value("(omitted: too long; it is in the log)")
 _MAX_VALUE_BYTES: Final = 50_000
 
 
 class CannotResumeError(AgentctlError):
-    """The run has nothing to go on with, or goes on itself."""
+    """The run has nothing to resume, or is not over."""
 
     exit_code = 1
 
 
 def check_resumable(report: Report) -> None:
-    """Check that there is something to go on with.
+    """Check that the run can be resumed.
 
     Raises:
-        CannotResumeError: the run lives, never started, or has done its work.
+        CannotResumeError: the run is live, never started, or has succeeded.
     """
     shown = report.name or report.id
     if not report.finished:
@@ -50,10 +51,10 @@ def check_resumable(report: Report) -> None:
 
 
 def chain_of(report: Report, report_of: Callable[[str], Report | None]) -> list[Report]:
-    """*report*, and those before it whose work was not saved anew, the newest first.
+    """Return *report* and the earlier reports back to the last checkpoint, the newest first.
 
-    *report_of*: what is known of a run, None if it is gone.  A run that was refused has done
-    nothing, and is left out.
+    *report_of* returns the report of a run, or None if the run is gone.  A run that was refused
+    has done nothing, and is left out.
     """
     return [one for one in _back_from(report, report_of) if one.result is not Result.REFUSED]
 
@@ -70,16 +71,17 @@ def _back_from(report: Report, report_of: Callable[[str], Report | None]) -> Ite
 
 
 def told_of(start: Start, report: Report, earlier: Sequence[Report] = ()) -> Start:
-    """*start* for the successor of the run of *report*: with what it is told of that one.
+    """Return *start* for the successor of the run of *report*, with what it is told of that run.
 
-    *earlier*: those before it, as in `chain_of`: their checkpoint, and their calls before its
-    own, which are called by the run's id and their own.
+    *earlier*: the reports of the runs before it, as in `chain_of`.  The checkpoint is the newest
+    one in the chain.  The calls of earlier runs come before those of the run itself; the id of
+    such a call is ``RUN/CALL``.
 
-    All of it has to fit into one frame.  The checkpoint and the input go before the newest
-    of the calls, and these before the end of the text.
+    All of it has to fit into one frame.  The checkpoint and the input have priority over the
+    newest calls, and these over the end of the text.
 
     Raises:
-        CannotResumeError: it is not over, or its checkpoint and the input are too long.
+        CannotResumeError: the run is not over, or its checkpoint and the input are too long.
     """
     if not report.finished:
         check_resumable(report)
@@ -102,7 +104,7 @@ def told_of(start: Start, report: Report, earlier: Sequence[Report] = ()) -> Sta
     calls, left_out = _newest(done, min(MAX_HISTORY_BYTES, room))
     told = msgspec.structs.replace(told, calls=calls, calls_left_out=left_out + gone)
     room = MAX_FRAME - _MARGIN - _size(msgspec.structs.replace(start, resumed=told))
-    # Of UTF-8 that was cut in the middle of a character, the rest of it is nothing.
+    # The cut may fall inside a UTF-8 character; its remaining bytes are dropped.
     text = report.partial_text[-MAX_TEXT:].encode("utf-8", "replace")[-max(room, 0) :]
     text = text if room > 0 else b""
     told = msgspec.structs.replace(told, text=text.decode("utf-8", "ignore"))
@@ -112,7 +114,7 @@ def told_of(start: Start, report: Report, earlier: Sequence[Report] = ()) -> Sta
 def _calls_before(earlier: Sequence[Report]) -> Iterator[Call]:
     for report in reversed(earlier):
         for call in report.calls:
-            # Each run counts its calls anew.
+            # Each run numbers its calls from the start.
             yield msgspec.structs.replace(call, id=f"{report.id}/{call.id}")
 
 
@@ -121,7 +123,7 @@ def _size(start: Start) -> int:
 
 
 def _newest(calls: Sequence[Call], room: int) -> tuple[tuple[PastCall, ...], int]:
-    """The last of *calls*, as many as there is room for, and how many are left out."""
+    """Return the last of *calls* that fit into *room* bytes, and how many are left out."""
     kept: list[PastCall] = []
     size = 0
     for call in reversed(calls):
@@ -129,7 +131,7 @@ def _newest(calls: Sequence[Call], room: int) -> tuple[tuple[PastCall, ...], int
             id=call.id,
             kind=call.kind,
             name=call.name,
-            # The run is over: nothing of it is open.
+            # The run is over, so no call of it can be open.
             outcome="interrupted" if call.outcome == "open" else call.outcome,
             args=_packed(call.args),
             result=_packed(call.result),
@@ -145,6 +147,6 @@ def _newest(calls: Sequence[Call], room: int) -> tuple[tuple[PastCall, ...], int
 def _packed(value: Any) -> msgspec.Raw:
     try:
         raw = pack_value(value)
-    except LocalProtocolError:  # of a damaged log, perhaps
+    except LocalProtocolError:  # perhaps from a damaged log
         return _OMITTED
     return raw if len(memoryview(raw)) <= _MAX_VALUE_BYTES else _OMITTED

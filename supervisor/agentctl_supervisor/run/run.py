@@ -1,8 +1,7 @@
 """One run: its life from the launch to the report.
 
-`Run` is what a program that embeds a supervisor holds.  Its tasks only carry
-out what others decided: `ladder` the stop, `gate` the calls, `reconcile` the
-outcome.
+`Run` is the object that a program with an embedded supervisor holds.  Its tasks only carry out
+what other modules decide: `ladder` the stop, `gate` the calls, `reconcile` the outcome.
 """
 
 import contextlib
@@ -53,15 +52,15 @@ from agentctl_supervisor.stop.ladder_run import Climb
 from agentctl_supervisor.store.run_directory import RunDirectory
 
 _LINGER_S: Final = 2.0
-"""How long a process may live on after its bye; an interpreter's exit can join threads for ever."""
+"""The seconds that an agent may live after its bye: its interpreter may join threads for ever."""
 _PROTOCOL: Final = Actor(kind="supervisor", id="protocol")
 
 
 class Run:
     """A run of this supervisor.  Made by `Supervisor.start`.
 
-    ``stdin`` is the run's standard input if its spec asked for one: bytes sent to it
-    are read by the run, closing it is the end of file.
+    ``stdin`` is the run's standard input, if its spec asked for one.  The run reads the bytes
+    that are sent to it; closing it gives the run an end of file.
     """
 
     def __init__(
@@ -126,16 +125,16 @@ class Run:
 
     @property
     def report(self) -> Report:
-        """What is known now; `current_report` also has values that take long to open."""
+        """The report so far; `current_report` also has values that take long to decode."""
         return self._report or self._log.report()
 
     @property
     def finished(self) -> bool:
-        """Whether it is over."""
+        """True if the run is over."""
         return self._report is not None
 
     async def current_report(self, *, brief: bool = False) -> Report:
-        """What is known now, or `Report.brief` of it, made in turns with other work."""
+        """Return the report so far, or `Report.brief` of it; made in turns with other work."""
         known = self._report
         if known is not None:
             return known.brief() if brief else known
@@ -143,36 +142,39 @@ class Run:
 
     @property
     def brief_report(self) -> Report:
-        """`Report.brief` of what is known now."""
+        """`Report.brief` of the report so far."""
         return self._report.brief() if self._report else self._log.brief_report()
 
     @property
     def stdout(self) -> bytes:
-        """The end of what the run wrote to stdout, or to both, up to ``capture_bytes``."""
+        """The last ``capture_bytes`` that the run wrote to stdout, or to both if they are one."""
         return self._outputs["stdout"].captured.bytes()
 
     @property
     def stderr(self) -> bytes:
-        """The end of what the run wrote to stderr, up to ``capture_bytes``."""
+        """The last ``capture_bytes`` that the run wrote to stderr."""
         return self._outputs["stderr"].captured.bytes() if "stderr" in self._outputs else b""
 
     def members(self) -> list[ProcessIdentity]:
-        """The run's processes that are alive now."""
+        """Return the run's processes that are alive now."""
         contained = self._log.fold.contained
         return [] if contained is None else members(contained)
 
     async def wait(self, *, durable: bool = False) -> Report:
-        """The report, once the run has finished.  *durable*: and is on the disk."""
+        """Wait until the run has finished; return its report.
+
+        *durable*: wait until the report is on the disk, too.
+        """
         await (self._durable if durable else self._finished).wait()
         return self.report
 
     async def wait_started(self) -> Report:
-        """Return once the agent's first instruction may run, or the run has ended before it."""
+        """Wait until the agent's first instruction may run, or the run has ended before that."""
         await self._under_way.wait()
         return self.report
 
     async def wait_delivered(self) -> None:
-        """Return once the run has finished and ``on_output`` has seen all of its output."""
+        """Wait until the run has finished and ``on_output`` has received all of its output."""
         await self._delivered.wait()
 
     async def stop(
@@ -185,10 +187,11 @@ class Run:
         grace_s: float | None = None,
         term_grace_s: float | None = None,
     ) -> Report:
-        """Ask, then SIGTERM, then SIGKILL; return the report once nothing is left.
+        """Ask the agent to end, then send SIGTERM, then SIGKILL.
 
-        Cancelling this call does not undo the stop.  A finished run is left as it is;
-        a second stop is one with the first and may only shorten its graces.
+        Return the report once no process is left.  Cancelling this call does not undo the stop.
+        A finished run is left as it is.  A second stop joins the first one, and can only shorten
+        its grace periods.
         """
         self.request_stop(
             result=result,
@@ -203,7 +206,7 @@ class Run:
     async def kill(
         self, *, reason: Reason = Reason.CLIENT, detail: str = "", actor: Actor | None = None
     ) -> Report:
-        """SIGKILL the whole tree now; return the report once nothing is left."""
+        """Send SIGKILL to the whole tree now; return the report once no process is left."""
         self.request_stop(reason=reason, detail=detail, actor=actor, kill=True)
         return await self.wait()
 
@@ -218,13 +221,13 @@ class Run:
         term_grace_s: float | None = None,
         kill: bool = False,
     ) -> None:
-        """Begin a stop, or hasten one, and return at once.
+        """Begin a stop, or speed one up, and return at once.
 
-        The stop record is appended before anything is sent or signalled: it is the
-        moment from which no call is granted.
+        The stop record is appended before any message or signal is sent.  From that record on no
+        call is granted.
         """
         if self._tree_ended.is_set():
-            return  # all that is left to do is to write it down
+            return  # the run has ended, and only its end has to be written down
         try:
             self._begin_stop(
                 Stop(
@@ -237,7 +240,7 @@ class Run:
                     kill=kill or reason in KILL_AT_ONCE,
                 )
             )
-        except Exception as error:  # noqa: BLE001 - ours, and the run's: who asked did nothing wrong
+        except Exception as error:  # noqa: BLE001 - an error in agentctl, not one of the caller
             self._failure.tell(error)
 
     def _begin_stop(self, stop: Stop) -> None:
@@ -246,7 +249,7 @@ class Run:
         if self._log.fold.stop is None:
             self._log.decide(stop)
         self._conversation.close_gate(STOPPING)
-        # Nothing is there yet, and nothing comes: a slow spawner holds up no stop.
+        # If nothing was launched yet, nothing will be: a slow spawner must not delay a stop.
         self._launching.cancel()
         self._climb.happen(
             StopWanted(stop.grace_s, stop.term_grace_s, stop.kill, self._conversation.can_hear)
@@ -256,8 +259,8 @@ class Run:
         """Send one item to the agent's ``run.inputs()``.
 
         Raises:
-            LocalProtocolError: *value* is not something that JSON can say.
-            trio.BrokenResourceError: the agent takes no input (any more).
+            LocalProtocolError: *value* cannot be expressed in JSON.
+            trio.BrokenResourceError: the agent takes no input, or no more input.
         """
         await self._conversation.send_input(value)
 
@@ -266,23 +269,23 @@ class Run:
         self._conversation.end_input()
 
     def close_output(self, name: StreamName) -> None:
-        """Close the run's *name* as a reader that goes away would: writing to it gives SIGPIPE."""
+        """Close our end of the stream *name*; a later write of the run to it gives SIGPIPE."""
         if name in self._outputs:
             self._outputs[name].close()
 
     def events(self) -> EventStream:
-        """Every record of the run's log, from the first one to the last as they are appended."""
+        """Return all records of the run's log, from the first to the last, as they are appended."""
         return EventStream(self._log)
 
     def listen(self) -> AbstractContextManager[trio.MemoryReceiveChannel[Step]]:
-        """The steps of the ladder as they are taken from now on; ends with the run."""
+        """Return the steps of the stop ladder that are taken from now on; it ends with the run."""
         return self._climb.listen()
 
     # --- its life ----------------------------------------------------------
 
     @property
     def cgroup_fd(self) -> int | None:
-        """The directory of the run's cgroup, if it has one."""
+        """The descriptor of the run's cgroup directory, if it has one."""
         return None if self.keepers.cgroup is None else self.keepers.cgroup.fd
 
     async def live(
@@ -290,12 +293,13 @@ class Run:
         launch: Callable[[], Awaitable[SpawnerProcess]],
         sweep: Callable[[SpawnerProcess], Awaitable[None]],
     ) -> None:
-        """Launch, follow and finish the run.  Not to be cancelled: stop it instead.
+        """Launch, follow and finish the run.  Do not cancel this; stop the run instead.
 
-        *launch* has a spawner start it; *sweep* ends what a dead warden left behind.
+        *launch* lets a spawner start the run.  *sweep* ends the processes that a dead warden left.
 
         Raises:
-            Exception: what ``on_output`` raised, once the run is over; it stops the run.
+            Exception: the error that ``on_output`` raised.  It stops the run, and is raised once
+                the run is over.
         """
         with trio.CancelScope(shield=True):
             try:
@@ -305,11 +309,11 @@ class Run:
                         delivery.start_soon(self._deliver, output)
                     try:
                         await self._live_and_end(launch, sweep)
-                    except Exception as error:  # noqa: BLE001 - ours; it ends this run only
+                    except Exception as error:  # noqa: BLE001 - internal; it ends this run only
                         self._report = await self._end_after(error)
                         delivery.cancel_scope.cancel()
             finally:
-                # Whatever happened, nobody may wait for ever, and the warden sees our end.
+                # In every case: no task may wait for ever, and the warden must see our end close.
                 self.keepers.close()
                 for event in (self._under_way, self._finished, self._durable, self._delivered):
                     event.set()
@@ -337,18 +341,18 @@ class Run:
         self._is_decided = True
         await self.aftermath.write_down()
         await self._conclude(end)
-        # Who waits for the run does not wait for the disk.
+        # After `_conclude`: a task that waits for the run does not wait for the disk.
         await self._log.close_durably()
         await run_sync("records", self._store_report)
         self._directory.unlock()
         self._durable.set()
 
     def abandon_delivery(self) -> None:
-        """Hand no more output to ``on_output``, which may be stuck.  The log has it all."""
+        """Stop handing output to ``on_output``, which may be stuck.  The log has all of it."""
         self._delivery.cancel()
 
     async def _end_after(self, error: Exception) -> Report:
-        """End the run by *error*; if its end is written already, only keep the error."""
+        """End the run because of *error*; if its end is already written, only keep the error."""
         self._relay.finish()
         self._tree_ended.set()
         report = self._report
@@ -411,7 +415,7 @@ class Run:
             case Running():
                 self._log.append(Started(layers=status.layers))
                 self._under_way.set()
-                if self._climb.begun:  # stopped while it was starting: it has somebody now
+                if self._climb.begun:  # stopped while it was starting: count its processes now
                     self._climb.look()
             case _:
                 self._last_word = status
@@ -425,7 +429,7 @@ class Run:
     async def _bury_lingerer(self) -> None:
         await self._conversation.over.wait()
         await trio.sleep(_LINGER_S)
-        # What has settled the outcome before that, a value or a stop, still does.
+        # An outcome that was decided before, by a value or a stop, stays.
         detail = f"it lived on for {_LINGER_S:g} s after its bye"
         self._end(Result.FAILED, Reason.PROTOCOL, detail, _PROTOCOL, kill=True)
 
@@ -434,11 +438,12 @@ class Run:
     def decide_calls(
         self, is_meant: Callable[[Waiting], bool], actor: Actor, *, why: str | None
     ) -> list[VerdictRecord | None]:
-        """A person's verdict on calls that wait: see `Conversation.decide`."""
+        """Carry out a person's verdict on calls that wait: see `Conversation.decide`."""
         return self._conversation.decide(is_meant, actor, why=why)
 
     def _asked(self) -> None:
-        if self._tree_ended.is_set():  # it was read after its end, and ignores nobody
+        # Read after the agent's end: such an ask does not prove that it ignores a stop.
+        if self._tree_ended.is_set():
             return
         self._climb.call_asked()
         self._watch.look()
@@ -455,7 +460,7 @@ class Run:
     def _end(
         self, result: Result, reason: Reason, detail: str, actor: Actor, *, kill: bool = False
     ) -> None:
-        """Stop the run for what it did, which may be known only after its last process."""
+        """Stop the run for what it did; that may be known only after its last process ended."""
         graces = self.spec.grace_s, self.spec.term_grace_s
         kill = kill or reason in KILL_AT_ONCE
         self._begin_stop(Stop(result, reason, detail, actor, *graces, kill=kill))
@@ -464,13 +469,13 @@ class Run:
         self._watch.reach(Reached(Reason.DISK, f"no room for the log in {self._directory.path}"))
 
     def signal(self) -> bool:
-        """Fire the run's ``external()`` condition; whether it has one that waits for that."""
+        """Fire the run's ``external()`` condition; return True if it has one that waits."""
         return self._watch.signal()
 
     # --- the end -----------------------------------------------------------
 
     async def _conclude(self, end: End) -> None:
-        """From the log to the report."""
+        """Append the last record and make the report."""
         self._log.decide(end)
         self._conversation.close()
         self.keepers.close()
@@ -481,7 +486,7 @@ class Run:
         self._climb.finish()
 
     def _obey_intent(self, stop: Stop) -> None:
-        # Whoever left it has begun, and may not have come to the end.
+        # The client that left the intent has begun the stop, but may not have finished it.
         if not self._tree_ended.is_set():
             self._conversation.close_gate(STOPPING)
             self._climb.happen(
@@ -490,6 +495,6 @@ class Run:
 
     def _store_report(self) -> None:
         self.aftermath.remove_private()
-        # Without room for it, it is made from the log by whoever looks.
+        # If there is no room for the report, each reader makes it from the log.
         with contextlib.suppress(StateDirectoryError):
             self._directory.write_report(self.report)

@@ -1,8 +1,8 @@
-"""What is done about the files of a run when its processes are gone.
+"""Surveys a run's workspace and removes its private files, once its processes are gone.
 
-Its workspace is looked at, before the run's end is written down; then what was only its own
-is removed.  Both can take long, or hang with a file system, so both happen beside the event
-loop and within a time: the end of a run waits for nobody's disk.
+The workspace is surveyed before the run's end is written down; then the files that only the
+run used are removed.  Both can take long, or hang together with a file system.  So both run in
+threads and have a time limit: the end of a run does not wait for a disk.
 """
 
 from collections.abc import Collection
@@ -20,17 +20,17 @@ from agentctl_supervisor.workspace.own_directories import remove_private
 from agentctl_supervisor.workspace.survey import LOOK_S, Survey
 
 AT_ONCE: Final = 4
-"""Looks at the same time: they take the interpreter's lock in turns anyway."""
+"""The number of surveys at the same time: the interpreter's lock would serialise more anyway."""
 _LEAST_S: Final = 0.02
 _HUNG_S: Final = 2.0
 _limiter: Final = trio.lowlevel.RunVar[trio.CapacityLimiter]("aftermath")
 
 
 class Aftermath:
-    """Of one run, whose log holds its `Created` record.
+    """The work on the files of one run, whose log already holds its `Created` record.
 
-    ``own_uid``: a uid of the host's that is this run's alone, set before it is launched where
-    its files are to be given to the owner of the workspace.
+    ``own_uid``: a uid of the host that only this run has.  It is set before the launch if the
+    run's files must be given to the owner of the workspace.
     """
 
     own_uid: int | None = None
@@ -44,24 +44,24 @@ class Aftermath:
         return f"<Aftermath of {self._survey!r}>"
 
     async def write_down(self) -> None:
-        """Append what the run did to its workspace."""
+        """Append a record of what the run did to its workspace."""
         if self._survey.is_needed and self._log.fold.started:
             found = await self._look(() if self.own_uid is None else (self.own_uid,))
             self._log.append(WorkspaceRecord(found))
 
     def leave(self, why: str) -> None:
-        """Append that nobody looked, and *why*."""
+        """Append a record that the workspace was not surveyed, and *why*."""
         if self._survey.is_needed and self._log.fold.started:
             found = self._survey.unseen(why, self._log.fold.open_at_kill)
             self._log.append(WorkspaceRecord(found))
 
     def remove_private(self) -> None:
-        """Remove what was only the run's.  Blocks, within a time."""
+        """Remove the run's private files.  Blocks, but not longer than a limit."""
         remove_private(self._directory)
 
     async def _look(self, uids: Collection[int]) -> Workspace:
         limiter = _common_limiter()
-        # When a supervisor ends hundreds of runs, nobody waits minutes for reports.
+        # If a supervisor ends hundreds of runs, their reports must not take minutes.
         waiting = limiter.statistics().tasks_waiting
         seconds = max(LOOK_S / (1 + waiting / AT_ONCE), _LEAST_S)
         look = self._survey.look
@@ -78,9 +78,9 @@ class Aftermath:
                     )
                 except OSError as error:
                     why = f"looking failed: {error.strerror}"
-                except RuntimeError:  # no thread is kept for it, and none can be started
+                except RuntimeError:  # no thread is kept for this, and none can be started
                     why = "looking failed: no thread could be started"
-        # Whatever becomes of the look, the run's end is written down.
+        # Even if the survey fails, the run's end is written down.
         return self._survey.unseen(why, open_files)
 
 

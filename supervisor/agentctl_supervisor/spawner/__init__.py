@@ -1,1 +1,1 @@
-"""The process that forks runs, and the keepers of a run as the supervisor holds them."""
+"""The spawner process, which forks runs, and the supervisor's handles on a run's keepers."""

@@ -1,8 +1,7 @@
-"""A run's keepers, as the supervisor holds them: the warden, and init or the agent.
+"""The supervisor's handles on a run's keepers: the warden, and init or the agent.
 
-Orders go to the warden by its status socket.  The last rung also goes straight
-to the pidfds and the cgroup, so that a warden which was stopped or killed from
-outside holds up nothing.
+Orders go to the warden over its status socket.  A kill also goes directly to the pidfds and the
+cgroup, so that a warden that was stopped or killed from outside delays nothing.
 """
 
 import array
@@ -35,22 +34,22 @@ from agentctl_supervisor.processes.run_cgroup import RunCgroup
 _PACKET_BYTES: Final = 1 << 16
 _MAX_FDS: Final = 8
 _LAST_WORD_S: Final = 1.0
-"""How long a warden may take to report a tree that is already empty."""
+"""The seconds that a warden may take to report a tree that is already empty."""
 _UNREPORTED_S: Final = 10.0
 
 _decoder = msgspec.msgpack.Decoder(Status)
 
 
 class Keepers:
-    """Orders to, and reports from, the keepers of one run.
+    """Sends orders to the keepers of one run, and receives their reports.
 
-    ``contained`` is None until there is something that could be killed.
+    ``contained`` is None until there is a process that could be killed.
     """
 
     contained: Contained | None = None
 
     def __init__(self, status: socket.socket, begin: int, cgroup: RunCgroup | None) -> None:
-        """*begin*: the pipe from which a byte lets the agent begin."""
+        """Take over the descriptors.  *begin*: a pipe; a byte in it lets the agent begin."""
         status.setblocking(False)
         self.cgroup = cgroup
         self._status = status
@@ -66,7 +65,7 @@ class Keepers:
 
     @property
     def may_leave_orphans(self) -> bool:
-        """Whether processes of the run can be left when its warden was killed."""
+        """True if processes of the run can be left after its warden was killed."""
         contained = self.contained
         return contained is not None and contained.containment is Containment.SUBREAPER
 
@@ -75,7 +74,7 @@ class Keepers:
 
     @property
     def root_is_dead(self) -> bool:
-        """Whether init, or the agent in the fallback, has ended: the rest is on its way."""
+        """True if init, or the agent in the fallback, has ended: the other processes follow."""
         if self._root_fd < 0:
             return False
         poll = select.poll()
@@ -84,7 +83,7 @@ class Keepers:
 
     @property
     def namespace_is_empty(self) -> bool:
-        """Whether init is dead: the kernel lets it die as the last one (pid_namespaces(7))."""
+        """True if init is dead: it dies last in its namespace (pid_namespaces(7))."""
         contained = self.contained
         return (
             contained is not None
@@ -93,44 +92,44 @@ class Keepers:
         )
 
     def let_agent_begin(self) -> None:
-        """To be called once it is written down whom a stop has to kill.
+        """Let the agent begin.  Call it after the processes that a stop must kill are logged.
 
-        Until then a stop from outside of a supervisor that froze could not end the run.
+        Before that, if the supervisor froze, a client could not end the run in its place.
         """
-        with contextlib.suppress(OSError):  # its reader is gone: the run is over
+        with contextlib.suppress(OSError):  # the reader of the pipe is gone: the run is over
             os.write(self._begin_fd, b"\0")
 
     def terminate(self) -> None:
-        """SIGTERM, then SIGCONT, to every process of the run."""
+        """Send SIGTERM, then SIGCONT, to every process of the run."""
         self._order(Terminate())
 
     def kill(self) -> None:
-        """SIGKILL to every process of the run, by every means at hand."""
+        """Send SIGKILL to every process of the run, by every available means."""
         self._order(Kill())
         if self.cgroup is not None:
             self.cgroup.kill()
         if self.contained is not None and self.contained.containment is Containment.PID_NAMESPACE:
             # When init of a pid namespace dies, the kernel kills all others (pid_namespaces(7)).
             _signal(self._root_fd, signal.SIGKILL)
-            if self._root_fd >= 0:  # the kernel drops it where we are out of descriptors
+            if self._root_fd >= 0:  # the kernel drops it if we are out of descriptors
                 self._root_watched.set()
 
     def limit_life(self, after_s: float) -> None:
-        """Have the warden kill the run by itself in *after_s* seconds, whatever becomes of us."""
+        """Let the warden kill the run by itself in *after_s* seconds, even if we are frozen."""
         self._order(Deadline(after_s=after_s))
 
     def _order(self, order: Order) -> None:
-        # A warden that somebody stopped cannot obey.
+        # A warden that was stopped by a signal cannot obey.
         _signal(self._warden_fd, signal.SIGCONT)
         with contextlib.suppress(OSError):
             self._status.send(pack(order))
 
     async def follow(self, told: Callable[[Status | None], None]) -> None:
-        """Hand every report to *told*; returns after the last.
+        """Hand every report to *told*, and return after the last.
 
-        None is told instead of a last word when the warden died without one; by
-        then init and all in its namespace are gone.  In the subreaper fallback
-        the spawner may still be sweeping.
+        If the warden died without a last report, *told* gets None instead.  By then init and all
+        processes in its namespace are gone.  In the subreaper fallback the spawner may still be
+        sweeping.
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._kill_unresponsive_warden)
@@ -143,7 +142,7 @@ class Keepers:
                     nursery.cancel_scope.cancel()
                     break
                 told(status)
-        # Not before the other task has gone: two may not wait for one pidfd.
+        # After the end of the other task, because two tasks must not wait for one pidfd.
         if status is None:
             await self._end_without_warden()
         told(status)
@@ -155,7 +154,8 @@ class Keepers:
             try:
                 received = self._status.recvmsg(_PACKET_BYTES, room, socket.MSG_CMSG_CLOEXEC)
             except ConnectionResetError:
-                # Told once, before what is still queued, of a warden that died with unread orders.
+                # The warden died with unread orders.  The kernel reports this once, before the
+                # packets that are still queued.
                 received = self._status.recvmsg(_PACKET_BYTES, room, socket.MSG_CMSG_CLOEXEC)
         except OSError:
             return None
@@ -172,9 +172,9 @@ class Keepers:
         return status
 
     async def _kill_unresponsive_warden(self) -> None:
-        """After a kill: when the tree is empty but the warden does not say so, end the warden.
+        """Kill the warden if, after a kill, the tree is empty but the warden does not report it.
 
-        It may have been stopped, or starved.  ``follow`` then sees its end.
+        It may have been stopped by a signal, or got no CPU.  ``follow`` then sees its end.
         """
         await self._root_watched.wait()
         await readiness.wait_readable(self._root_fd)
@@ -183,17 +183,17 @@ class Keepers:
 
     async def _end_without_warden(self) -> None:
         self.kill()
-        # The agent of the fallback, too: nobody else does it before its spawner, or we, sweep.
+        # Kill the agent of the fallback, too: otherwise it lives until its spawner, or we, sweep.
         _signal(self._root_fd, signal.SIGKILL)
         if self._root_fd >= 0:
             with trio.move_on_after(_UNREPORTED_S):
-                # An init whose parent died is killed by its own watch, too.
+                # Init also watches for its parent's death, and then ends.
                 await readiness.wait_readable(self._root_fd)
 
     async def let_go(self) -> None:
-        """Show the warden our end, by which it ends its run, and wait for its own.
+        """Close our sending side, so that the warden ends its run, and wait for the warden's end.
 
-        For a run of which nothing was heard yet: it may just be starting.
+        For a run that has sent no report yet, because it may just be starting.
         """
         self._order(Kill())
         with contextlib.suppress(OSError):
@@ -205,7 +205,7 @@ class Keepers:
                     break
 
     def close(self) -> None:
-        """Close all descriptors.  A run that still lives is killed by its warden."""
+        """Close all descriptors.  A run that is still alive is then killed by its warden."""
         self._status.close()
         for fd in (self._begin_fd, self._warden_fd, self._root_fd):
             if fd >= 0:

@@ -1,4 +1,4 @@
-"""The spawner, as the supervisor holds it: a clean process that forks runs for us."""
+"""The supervisor's handle on the spawner: a clean process that forks runs for us."""
 
 import array
 import contextlib
@@ -25,10 +25,10 @@ _LEAVES_WITHIN_S: Final = 5.0
 class SpawnerProcess:
     """The spawner and our end of its request socket.
 
-    ``ready`` is what it found out about this machine when it started.
+    ``ready`` is what the spawner found out about this machine when it started.
 
     Raises:
-        SpawnError: none was *started* yet, and none can be.
+        SpawnError: no spawner was *started* yet, and none can be started.
     """
 
     ready: SpawnerReady
@@ -39,7 +39,7 @@ class SpawnerProcess:
         self.pidfd: Final = started.pidfd
         self._started: Final = started
         self._closed = self._reaped = False
-        # Two tasks may not wait for one descriptor, and a burst of runs fills the socket.
+        # A burst of runs fills the socket, and two tasks must not wait for one descriptor.
         self._sending = trio.Lock()
 
     def __repr__(self) -> str:
@@ -47,14 +47,14 @@ class SpawnerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id; it is our child, so the number stays its own until `close`."""
+        """Its process id, which is not reused until `close`, because the spawner is our child."""
         return self._process.pid
 
     async def wait_ready(self) -> None:
-        """Return once it can fork runs.
+        """Wait until it can fork runs.
 
         Raises:
-            SpawnError: it died first, or said nothing in 30 seconds.
+            SpawnError: it died first, or sent nothing in 30 seconds.
         """
         with trio.move_on_after(READY_WITHIN_S) as patience:
             await readiness.wait_readable(self._socket)
@@ -63,7 +63,7 @@ class SpawnerProcess:
         self.ready = self._started.read_ready()
 
     async def launch(self, launch: Launch, fds: Sequence[int], cgroup_fd: int | None) -> None:
-        """Have it fork the warden of a run.  *fds* stay ours to close.
+        """Let it fork the warden of a run.  The caller still has to close *fds*.
 
         Raises:
             SpawnError: it is dead or cannot be reached, or we are out of descriptors.
@@ -104,17 +104,17 @@ class SpawnerProcess:
         return True
 
     async def wait_dead(self) -> None:
-        """Return once it is dead.  Any number of tasks may wait."""
+        """Wait until it is dead.  Any number of tasks may wait."""
         if self._reaped:
             return
         await readiness.wait_readable(self.pidfd, alone=False)
 
     async def close(self, *, now: bool = False) -> None:
-        """End it and reap it.  Runs that it still has end with it.
+        """End and reap the spawner.  Its remaining runs end with it.
 
-        *now*: it has none, so it need not be given time to sweep.
+        *now*: it has no runs, so it needs no time to sweep.
         """
-        self._socket.close()  # EOF: it leaves by itself, after sweeping what it must
+        self._socket.close()  # at the end of file it sweeps, then exits by itself
         self._closed = True
         with trio.CancelScope(shield=True):
             with trio.move_on_after(0 if now else _LEAVES_WITHIN_S) as patience:
@@ -128,7 +128,7 @@ class SpawnerProcess:
         self._reaped = True
 
     def is_dead(self) -> bool:
-        """Whether it is dead now (a zombie is)."""
+        """Return True if it is dead now; a zombie is dead."""
         if self._closed:
             return True
         poll = select.poll()
@@ -137,7 +137,7 @@ class SpawnerProcess:
 
 
 def _sealed(data: bytes) -> int:
-    """A memfd that holds *data* and can no longer be changed."""
+    """Return a memfd that holds *data* and can no longer be changed."""
     import fcntl
 
     fd = os.memfd_create("agentctl-launch", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

@@ -1,8 +1,7 @@
-"""Starts the spawner.  Needs no event loop, so that it comes up while ours is being imported.
+"""Starts the spawner.  Needs no event loop, so the spawner starts while ours is imported.
 
-The supervisor never forks: trio has threads, and a fork of a process with
-threads may deadlock in the child.  The spawner is started with an exec, has
-one thread, and stays warm.
+The supervisor never forks: trio has threads, and a fork of a process with threads may deadlock
+in the child.  The spawner is started by vfork and exec, has one thread, and stays ready.
 """
 
 import os
@@ -28,9 +27,9 @@ _KEPT_VARIABLES: Final = frozenset({"PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRAR
 
 
 class StartedSpawner:
-    """A spawner that was started just now: its process, and our end of its request socket.
+    """A spawner that was just started: its process, and our end of its request socket.
 
-    A context manager, which ends it if the supervisor that it was given to has not.
+    As a context manager it ends the spawner, unless the supervisor that got it has done so.
 
     Raises:
         SpawnError: no process could be started.
@@ -49,8 +48,8 @@ class StartedSpawner:
             theirs.close()
             raise _cannot_start(error) from None
         try:
-            # Popen starts it by vfork and exec: nothing of this process's threads is copied.
-            # Its own session: Ctrl-Z and Ctrl-C of our terminal must not reach the keepers.
+            # Popen starts it by vfork and exec, so no state of our threads is copied.  It gets
+            # its own session: Ctrl-Z and Ctrl-C of our terminal must not reach the keepers.
             self.process: Final = subprocess.Popen(
                 isolated_python.command(
                     "agentctl_child.keepers.spawner",
@@ -81,7 +80,7 @@ class StartedSpawner:
         try:
             self.pidfd: Final = os.pidfd_open(self.process.pid)
         except OSError as error:
-            self.requests.close()  # it leaves by itself
+            self.requests.close()  # at the end of file the spawner exits by itself
             self.process.wait()
             raise _cannot_start(error) from None
 
@@ -89,10 +88,10 @@ class StartedSpawner:
         return f"<StartedSpawner {self.process.pid}>"
 
     def read_ready(self) -> SpawnerReady:
-        """Its first packet, which must be there.
+        """Read its first packet, which must have arrived.
 
         Raises:
-            SpawnError: it died instead of sending it.
+            SpawnError: the spawner died and did not send it.
         """
         try:
             return msgspec.msgpack.decode(self.requests.recv(_PACKET_BYTES), type=SpawnerReady)
@@ -100,10 +99,10 @@ class StartedSpawner:
             raise not_ready() from None
 
     def wait_ready(self, within_s: float = READY_WITHIN_S) -> SpawnerReady:
-        """Blocks until it can fork runs; for a program without an event loop.
+        """Block until it can fork runs; for a program without an event loop.
 
         Raises:
-            SpawnError: it died first, or said nothing in time.
+            SpawnError: it died first, or sent nothing in time.
         """
         poll = select.poll()
         poll.register(self.requests, select.POLLIN)
@@ -118,10 +117,10 @@ class StartedSpawner:
         self.close()
 
     def close(self) -> None:
-        """End it and reap it, unless that was done.  Blocks."""
+        """End and reap the spawner, unless that was done already.  Blocks."""
         if self.process.returncode is not None:
             return
-        self.requests.close()  # EOF: it leaves by itself
+        self.requests.close()  # at the end of file the spawner exits by itself
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         if not poll.poll(_LEAVES_WITHIN_S * 1000):
@@ -131,7 +130,7 @@ class StartedSpawner:
 
 
 def not_ready() -> SpawnError:
-    """What is to be said of a spawner that does not come up."""
+    """Return the error for a spawner that does not become ready."""
     return SpawnError(
         "the process that starts runs did not come up", hint="AGENTCTL_DEBUG=1 shows why"
     )
@@ -146,7 +145,10 @@ def _cannot_start(error: OSError) -> SpawnError:
 
 
 def _spawner_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the keepers may know of our environment: no secrets, a run's own comes with it."""
+    """Return the part of our environment that the keepers get: it has no secrets.
+
+    The environment of a run comes with its launch.
+    """
     return {
         name: value
         for name, value in environ.items()

@@ -1,4 +1,4 @@
-"""A ready spawner, always: brought up in the background, and replaced when it dies."""
+"""Keeps a spawner ready: starts it in the background, and replaces it when it dies."""
 
 from typing import Final
 
@@ -10,11 +10,12 @@ from agentctl_supervisor.spawner.start import StartedSpawner
 
 
 class _Coming:
-    """A spawner that is being brought up; ``error`` if it did not come."""
+    """A spawner that is being started; ``error`` is set if that failed."""
 
     def __init__(self) -> None:
         self.over = trio.Event()
-        # Whoever waits for it is shielded, too, and would have one brought up after the other.
+        # Shielded, because the tasks that wait for it are shielded, too.  If it were cancelled,
+        # they would start one spawner after the other.
         self.scope = trio.CancelScope(shield=True)
         self.error: SpawnError | None = None
 
@@ -22,12 +23,12 @@ class _Coming:
 class SpawnerSupply:
     """The spawner of one supervisor.
 
-    It comes up in a task of *nursery*, so that whoever waits for it may give up without
-    harm to the others.  *started*: one that was started already.
+    It is started in a task of *nursery*, so a task that waits for it can give up without harm to
+    the others.  *started*: a spawner that was started already.
     """
 
     def __init__(self, nursery: trio.Nursery, started: StartedSpawner | None) -> None:
-        #: Held while one comes up; who holds it sees none come up.
+        #: Held while a spawner is started.  While another task holds it, none is started.
         self.settled: Final = trio.Lock()
         self._nursery = nursery
         self._started = started
@@ -39,20 +40,20 @@ class SpawnerSupply:
 
     @property
     def pid(self) -> int | None:
-        """The process that came up last, if it has not been replaced."""
+        """The process id of the current spawner, or None if there is none."""
         return None if self._spawner is None else self._spawner.pid
 
     def warm_up(self) -> None:
-        """Have a spawner come up, so that nobody has to wait for it."""
+        """Start a spawner in the background, so that no run has to wait for it later."""
         if self._coming is None:
             self._coming = _Coming()
             self._nursery.start_soon(self._bring, self._coming)
 
     async def ready(self) -> SpawnerProcess:
-        """A spawner that can fork runs now.
+        """Return a spawner that can fork runs now.
 
         Raises:
-            SpawnError: none comes up.
+            SpawnError: no spawner can be started.
         """
         while self._spawner is None or self._spawner.is_dead():
             self.warm_up()
@@ -70,7 +71,7 @@ class SpawnerSupply:
                     await self._replace()
         except SpawnError as error:
             coming.error = error
-        except Exception as error:  # noqa: BLE001 - whoever waits for one is told; others go on
+        except Exception as error:  # noqa: BLE001 - the waiting tasks get it; others go on
             coming.error = SpawnError(f"no process that starts runs: {described(error)}")
         finally:
             self._coming = None
@@ -90,7 +91,7 @@ class SpawnerSupply:
         self._spawner = spawner
 
     async def close(self) -> None:
-        """End the spawner.  Runs that it still has end with it."""
+        """End the spawner.  Its remaining runs end with it."""
         if (coming := self._coming) is not None:
             coming.scope.cancel()
             await coming.over.wait()

@@ -1,1 +1,1 @@
-"""Ending a run: the ladder, how it is carried out, and how without a supervisor."""
+"""The stop of a run: the ladder, its execution, and a stop in place of a stuck supervisor."""

@@ -1,16 +1,15 @@
-"""The stop ladder: asked, then SIGTERM, then SIGKILL of the whole tree.
+"""The stop ladder: ask the agent, then SIGTERM, then SIGKILL of the whole tree.
 
-Pure: `decide` looks at where the ladder stands and at what happened, and says
-what to do.  It reads no clock and touches no process; `run.Run` does what it
-says.  The rules of the design are all here:
+Pure: `decide` takes the state of the ladder and an event, and returns what to do.  It reads
+no clock and touches no process; `ladder_run` carries out what it returns.  All rules of the
+design are here:
 
-* a rung ends early when the tree is empty, never because the leader exited;
-* a second stop may shorten what is left, never lengthen it;
-* an agent that never said hello cannot be asked: its grace is 0;
-* an agent that asks for a call after the stop proves that it ignores it: the
-  rest of its grace is skipped.  An ask that may have crossed the request on its
-  way proves nothing;
-* a kill starts at the last rung.
+* A rung ends early when the tree is empty, never because the leader exited.
+* A second stop may shorten the remaining time, never lengthen it.
+* An agent that never said hello cannot be asked: its grace is 0.
+* An agent that asks for a call after the stop proves that it ignores the stop: the rest of its
+  grace is skipped.  An ask that may have been sent before the request arrived proves nothing.
+* A kill starts at the last rung.
 """
 
 import math
@@ -20,22 +19,28 @@ from typing import Final, TypeAlias
 from agentctl_protocol.vocabulary import Rung
 
 GIVE_UP_S: Final = 30.0
-"""How long SIGKILL may take to empty a tree before its survivors are named, in seconds.
+"""The seconds that SIGKILL may take to empty a tree before its survivors are named.
 
-1,000 processes take 0.04 s flat and 0.7 s when they are nested 1,000 deep.  What hangs in
-the kernel or is held by a tracer outside, the warden tells after 5 s; this is for a warden that
-says nothing, and longer than it waits for thousands that die on a busy machine.
+1,000 processes take 0.04 s side by side, and 0.7 s if they are nested 1,000 deep.  The warden
+reports processes that hang in the kernel, or that an outside tracer holds, after 5 s.  This
+limit is for a warden that reports nothing.  It is longer than the warden waits for thousands of
+processes that die on a busy machine.
 """
 
 
 CROSSING_S: Final = 0.25
-"""How long after the request an ask may come that was sent before it, in seconds: it lay in the
-socket while we were busy.  Who ignores the request asks again."""
+"""The seconds after the request in which an ask may arrive that was sent before it.
+
+Such an ask waited in the socket while we were busy.  An agent that ignores the request asks
+again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """Where a stop stands.  ``rung`` None: nobody asked for one.  ``until`` is when time is up."""
+    """The state of a stop.
+
+    ``rung`` is None if no stop was requested.  ``until`` is the time at which the rung ends.
+    """
 
     rung: Rung | None = None
     until: float = math.inf
@@ -48,7 +53,7 @@ class Ladder:
 
 @dataclass(frozen=True, slots=True)
 class StopWanted:
-    """Somebody wants the run to end.  ``can_hear``: the agent said hello and not yet bye."""
+    """A request to end the run.  ``can_hear``: the agent said hello and not yet bye."""
 
     grace_s: float
     term_grace_s: float
@@ -58,19 +63,19 @@ class StopWanted:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """The clock moved."""
+    """The event that time has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallAsked:
-    """The agent asked for a call; it was asked to stop *after_s* seconds before that was read."""
+    """An ask for a call, which was read *after_s* seconds after the agent was asked to stop."""
 
     after_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class TreeEmpty:
-    """No process of the run is left."""
+    """The event that no process of the run is left."""
 
 
 Happened: TypeAlias = StopWanted | TimePassed | CallAsked | TreeEmpty
@@ -81,7 +86,7 @@ Happened: TypeAlias = StopWanted | TimePassed | CallAsked | TreeEmpty
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Take this rung now; ``left_s`` is the time that it gives the agent."""
+    """Take this rung now; ``left_s`` is the seconds that it gives the agent."""
 
     rung: Rung
     left_s: float
@@ -97,14 +102,17 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """SIGKILL did not empty the tree: name the survivors and end."""
+    """Name the survivors and end, because SIGKILL did not empty the tree."""
 
 
 Action: TypeAlias = Take | Note | GiveUp
 
 
 def decide(ladder: Ladder, happened: Happened, now: float) -> tuple[Ladder, list[Action]]:
-    """The ladder after *happened*, and what to do, in order.  Times are seconds of one clock."""
+    """Return the ladder after *happened*, and what to do, in order.
+
+    All times are seconds of one clock.
+    """
     if ladder.over:
         return ladder, []
     match happened:
@@ -147,7 +155,7 @@ def _wanted(ladder: Ladder, wanted: StopWanted, now: float) -> tuple[Ladder, lis
 
 
 def _next(ladder: Ladder, now: float, how: str) -> tuple[Ladder, list[Action]]:
-    """From a rung that was not enough to the one after it."""
+    """Go from a rung that did not empty the tree to the next one."""
     assert ladder.rung is not None
     noted: list[Action] = [Note(ladder.rung, how)]
     if ladder.rung is Rung.ASKED:

@@ -1,7 +1,7 @@
 """Carries out the stop ladder of one run: the shell around `ladder.decide`.
 
-It sends and signals, writes down every rung before it is taken, counts who is
-alive, and tells whoever listens.  It decides nothing.
+It writes each rung to the log before it takes the rung, sends messages and signals, counts the
+processes that are alive, and informs listeners.  It decides nothing.
 """
 
 import contextlib
@@ -34,23 +34,23 @@ from agentctl_supervisor.stop.ladder import (
 )
 
 _STEPS_WAITING: Final = 64
-"""Steps that a listener may be behind: more than any ladder has."""
+"""The steps that a listener may be behind: more than any ladder has."""
 
 _WARDEN_SLACK_S: Final = 0.1
-"""The warden's own timer comes after ours: it is for the case that we are frozen."""
+"""The seconds by which the warden's own timer is later than ours: it acts if we are frozen."""
 
 
 class StopLog(Protocol):
-    """The log of a live run, as far as a stop needs it."""
+    """The part of a live run's log that a stop needs."""
 
     @property
     def fold(self) -> Fold:
-        """What the log says so far."""
+        """The state that the log gives so far."""
         ...
 
     @property
     def closed(self) -> bool:
-        """Whether its last record is written."""
+        """True if its last record is written."""
         ...
 
     def append(self, body: SupervisorRecord) -> None:
@@ -59,12 +59,13 @@ class StopLog(Protocol):
 
 
 class Climb:
-    """The ladder of one run, and what is done on it.
+    """The execution of one run's ladder.
 
-    *ask_to_end* takes a reason code, the grace in seconds and a sentence for people.
-    *gave_up* is called when SIGKILL did not empty the tree in time.  ``seen``: all that
-    were alive at a rung, and not ``is_all_seen``: there were more; ``killed``: how many were
-    when SIGKILL was sent.
+    *ask_to_end* takes a reason code, the grace in seconds and a sentence for people.  *gave_up*
+    is called when SIGKILL did not empty the tree in time.
+
+    ``seen`` has all processes that were alive at a rung; if ``is_all_seen`` is False, there were
+    more.  ``killed`` is how many were alive when SIGKILL was sent.
     """
 
     def __init__(
@@ -98,11 +99,11 @@ class Climb:
 
     @property
     def begun(self) -> bool:
-        """Whether anybody has asked for an end."""
+        """True if a stop was requested."""
         return self._ladder.rung is not None
 
     async def keep_time(self) -> None:
-        """Take each rung when the time of the one before is up.  Runs until it is cancelled."""
+        """Take each rung when the time of the previous one is over.  Runs until cancelled."""
         while True:
             with trio.move_on_at(self._ladder.until):
                 await self._moved.wait()
@@ -110,9 +111,9 @@ class Climb:
             self.happen(TimePassed())
 
     def happen(self, happened: Happened) -> None:
-        """Do what the ladder says to *happened*.  Never waits."""
+        """Carry out what the ladder decides on *happened*.  Never waits."""
         if isinstance(happened, StopWanted) and self._keepers.root_is_dead:
-            # Its end is on its way: there is nobody left to ask or to signal.
+            # The run is already ending: there is no process left to ask or to signal.
             return
         self._ladder, actions = decide(self._ladder, happened, trio.current_time())
         for action in actions:
@@ -121,13 +122,13 @@ class Climb:
             self._moved.set()
 
     def call_asked(self) -> None:
-        """The agent asked for a call."""
+        """Tell the ladder that the agent asked for a call."""
         self.happen(CallAsked(trio.current_time() - self._requested_at))
 
     def look(self) -> Census:
-        """Who of the run is alive now; those never seen before are counted.  Takes 50 ms at most.
+        """Return the run's processes that are alive now, and add them to ``seen``.
 
-        A signal does not wait until thousands are counted.
+        Takes 50 ms at most: a signal must not wait until thousands are counted.
         """
         contained = self._log.fold.contained
         found = Census((), complete=True) if contained is None else census(contained)
@@ -136,13 +137,13 @@ class Climb:
         return found
 
     def left(self) -> Sequence[ProcessIdentity]:
-        """Who is left when the tree is over; as `look`."""
-        # Who is still seen in a namespace without init, is seen dying.
+        """Return the processes that are left after the end of the tree, as `look` finds them."""
+        # A process that is still visible in a namespace whose init is dead is dying.
         return () if self._keepers.namespace_is_empty else self.look().alive
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[trio.MemoryReceiveChannel[Step]]:
-        """The steps that are taken from now on; they end with `finish`."""
+        """Return the steps that are taken from now on; they end with `finish`."""
         send, receive = trio.open_memory_channel[Step](_STEPS_WAITING)
         with send, receive:
             if self._log.closed:
@@ -154,7 +155,7 @@ class Climb:
                 self._listeners.discard(send)
 
     def finish(self) -> None:
-        """No step follows."""
+        """Tell the listeners that no more step follows."""
         for listener in self._listeners:
             listener.close()
 
@@ -165,7 +166,7 @@ class Climb:
                 alive = len(found.alive)
                 files = OpenFiles()
                 if rung is Rung.SIGKILL:
-                    # Now or never: the dead have no descriptors.
+                    # Before the kill, because dead processes have no descriptors.
                     files = open_for_writing(found.alive, self._writable)
                 self._log.append(
                     RungRecord(
@@ -193,7 +194,7 @@ class Climb:
                 reason, detail = ("user", "") if stop is None else (stop.reason.value, stop.detail)
                 self._ask_to_end(reason, left_s, detail)
                 self._requested_at = trio.current_time()
-                # Were we frozen from here on, the warden would finish the job.
+                # If we are frozen from here on, the warden kills the run.
                 self._keepers.limit_life(left_s + self._ladder.term_grace_s + _WARDEN_SLACK_S)
             case Rung.SIGTERM:
                 self._keepers.terminate()
@@ -204,5 +205,5 @@ class Climb:
     def _tell(self, step: Step) -> None:
         for listener in self._listeners:
             with contextlib.suppress(trio.WouldBlock, trio.BrokenResourceError):
-                # Nobody may hold up a stop, least of all who watches it.
+                # A listener must not delay a stop.
                 listener.send_nowait(step)

@@ -1,11 +1,11 @@
-"""Stops a run whose supervisor is alive but does not answer: frozen, or stuck.
+"""Stops a run whose supervisor is alive but does not answer, because it is frozen or stuck.
 
-First the intent is written and synced, so that the decision is on disk before its
-effect and the holder, when it goes on, finds one stop and not a mystery.  Then
-the run's own keepers do the work.  The log is not touched: it has one writer, and
-that one is not us.  Nor is the supervisor killed: it may hold other runs.
+First the intent is written and synced.  So the decision is on disk before its effect, and the
+supervisor finds the reason for the run's end when it continues.  Then the run's own keepers end
+the run.  The log is not touched, because the supervisor is its only writer.  The supervisor is
+not killed, because it may hold other runs.
 
-The agent cannot be asked to end, since the channel is the supervisor's: the ladder
+The agent cannot be asked to end, because only the supervisor has the channel.  So the ladder
 begins at SIGTERM.
 """
 
@@ -44,26 +44,27 @@ from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import RunDirectory
 
 TERMINATE_SIGNAL: Final = signal.SIGUSR1
-"""Tells a warden what `spawning.Terminate` tells it."""
+"""The signal that gives a warden the same order as `spawning.Terminate`."""
 KILL_SIGNAL: Final = signal.SIGUSR2
-"""Tells a warden what `spawning.Kill` tells it."""
+"""The signal that gives a warden the same order as `spawning.Kill`."""
 
 _EMPTY_WITHIN_S: Final = 10.0
 _DYING_WITHIN_S: Final = 20.0
-"""How much longer, as long as those who are left become fewer."""
+"""The additional seconds, as long as the number of processes that are left decreases."""
 _OUT_OF_SIGHT: Final = (
     "its supervisor does not answer, and its processes are out of reach, in another pid"
     " namespace; the stop is recorded, and its supervisor obeys it as soon as it goes on"
 )
 _WARDEN_ALONE_S: Final = 1.0
-"""How long the warden may sweep before its run's members are also killed one by one."""
+"""The seconds that the warden may sweep before the run's members are also killed one by one."""
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A rung as it is climbed from outside.
+    """A rung of the ladder as a client takes it in place of the supervisor.
 
-    ``warden`` gets this signal; ``root`` and ``cgroup``: they are killed directly, too,
-    because a warden can be frozen as well.  Then the tree has ``wait_s`` seconds.
+    ``warden`` is the signal that the warden gets.  If ``root`` or ``cgroup`` is true, the root
+    process or the cgroup is killed directly, too, because the warden can be frozen as well.
+    After that, the tree has ``wait_s`` seconds to end.
     """
 
     rung: Rung
@@ -74,14 +75,14 @@ class Move(msgspec.Struct, frozen=True):
 
 
 def plan(contained: ContainedRecord, stop: Stop) -> list[Move]:
-    """The moves that end the run of *contained* as *stop* wants it, in order."""
+    """Return the moves, in order, that end the run of *contained* as *stop* requests."""
     terminate = Move(Rung.SIGTERM, TERMINATE_SIGNAL, stop.term_grace_s)
     kill = Move(
         Rung.SIGKILL,
         KILL_SIGNAL,
         _EMPTY_WITHIN_S,
-        # Without a pid namespace the root's end does not take the others with it: they
-        # would scatter to the warden just when it enumerates them.
+        # Without a pid namespace the root's death does not kill the others.  They would be
+        # reparented to the warden just while it enumerates them.
         root=contained.containment is Containment.PID_NAMESPACE,
         cgroup=bool(contained.cgroup),
     )
@@ -89,7 +90,7 @@ def plan(contained: ContainedRecord, stop: Stop) -> list[Move]:
 
 
 class OutsideStop(msgspec.Struct, frozen=True):
-    """What a stop from outside came to."""
+    """The outcome of a stop in place of the supervisor."""
 
     report: Report
     gone: bool
@@ -103,13 +104,14 @@ def stop_from_outside(
     reason: str,
     on_step: Callable[[Step], None],
 ) -> OutsideStop:
-    """Ends the run of *directory* in its supervisor's place and returns when that is proven.
+    """End the run of *directory* in its supervisor's place; return when its end is proven.
 
-    One in another pid namespace is only left the intent: nobody is killed by a number there.
+    For a run in another pid namespace only the intent is written: its pids are not valid in
+    ours, so no process can be killed.
 
     Raises:
         SupervisorStuckError: the supervisor froze before the run could begin (docs/adr/0017),
-            so that nobody knows yet what there is to kill.
+            so it is not known yet which processes to kill.
     """
     spec = directory.read_spec()
     wanted = Stop(
@@ -125,7 +127,7 @@ def stop_from_outside(
     )
     stop = wanted
     if not directory.write_intent(wanted):
-        # Somebody's stop stands already.  We join it, at our own pace.
+        # There is another client's intent already.  We join its stop, with our own graces.
         stop = directory.read_intent() or wanted
     contained = log_watch.wait_for(
         os.fspath(directory.path), lambda: _contained(directory), PING_TIMEOUT_S
@@ -152,8 +154,8 @@ def stop_from_outside(
 
 
 def _leave(directory: RunDirectory, observed: Observed) -> None:
-    """Leave *observed* for the holder, in place of what was seen of a stop that left survivors."""
-    # Without it the holder's report will tell less.
+    """Write *observed* for the supervisor; replace that of an earlier stop with survivors."""
+    # If this fails, the supervisor's report has less detail.
     with contextlib.suppress(DamagedRunError, StateDirectoryError, OSError):
         before = directory.read_observed()
         if before is not None and before.processes.survivors:
@@ -162,7 +164,7 @@ def _leave(directory: RunDirectory, observed: Observed) -> None:
 
 
 class Grip:
-    """Descriptors of a run's keepers; they cannot come to mean another process."""
+    """The pidfds of a run's keepers, which can never refer to another process."""
 
     def __init__(self, run_id: str, contained: ContainedRecord, writable: Sequence[bytes]) -> None:
         self._run_id = run_id
@@ -182,7 +184,7 @@ class Grip:
                 os.close(pidfd)
 
     def climb(self, moves: Sequence[Move], on_step: Callable[[Step], None]) -> list[Seen]:
-        """Make *moves* until the tree is empty; what a supervisor would have written down."""
+        """Make *moves* until the tree is empty; return what a supervisor would have recorded."""
         seen: list[Seen] = []
         killed = 0
         at_least = False
@@ -223,10 +225,10 @@ class Grip:
         return seen
 
     def _make(self, move: Move) -> bool:
-        """Executes *move*; whether the tree was empty in time."""
+        """Execute *move*; return True if the tree was empty in time."""
         if self._warden is not None:
             process_tree.send_signal(self._warden, move.warden)
-            # Only SIGKILL and this one reach a warden that somebody stopped.
+            # Only SIGKILL and SIGCONT take effect on a warden that was stopped by a signal.
             process_tree.send_signal(self._warden, signal.SIGCONT)
         if move.root and self._root is not None:
             process_tree.send_signal(self._root, signal.SIGKILL)
@@ -239,7 +241,7 @@ class Grip:
         longest = deadline + _DYING_WITHIN_S
         fewest = sys.maxsize
         while left := self._left():
-            if len(left) < fewest:  # they are dying, and the machine is busy
+            if len(left) < fewest:  # processes are dying, but the machine is busy
                 fewest = len(left)
                 deadline = min(longest, max(deadline, time.monotonic() + _EMPTY_WITHIN_S / 2))
             if (left_s := deadline - time.monotonic()) <= 0:
@@ -249,13 +251,15 @@ class Grip:
         return not left
 
     def _keepers(self) -> list[int]:
-        """Who ends when the run does: the warden outlives it."""
+        """Return the pidfds of the processes that end with the run; the warden ends last."""
         return [fd for fd in (self._root, self._warden) if fd is not None]
 
     def _proof(self) -> list[int]:
-        """Whose end proves that of the tree: init's, or that of a warden which sweeps.
+        """Return the pidfd of the process whose end proves the end of the tree.
 
-        Nobody to be seen proves nothing there: who hops from parent to parent may be missed.
+        That is init or, without a pid namespace, the warden, which sweeps before it ends.  There
+        an empty list of visible processes proves nothing: a process that moves from parent to
+        parent may be missed.
         """
         proof = self._root if self._in_namespace else self._warden
         return [] if proof is None else [proof]
@@ -264,19 +268,23 @@ class Grip:
         return process_tree.wait_dead(self._proof(), 0.0)
 
     def _left(self) -> list[ProcessIdentity]:
-        """Who is left, or the keeper without whose end that is not known."""
+        """Return the processes that are left.
+
+        If none is seen but the end of the tree is not proven, return the keeper whose end would
+        prove it.
+        """
         contained = self._contained
         left = self._look()
         if not left and not self._is_proven():
             return [contained.root if self._in_namespace else contained.warden]
         if not left and not self._in_namespace:
-            # A warden that somebody killed has swept nothing.
+            # If the warden was killed, it has swept nothing.
             left = process_tree.marked(self._run_id, contained.warden.start_time)
         return left
 
     def _look(self) -> list[ProcessIdentity]:
         if self._in_namespace and self._is_proven():
-            # Init dies as the last one: who is still seen, is seen dying.
+            # Init dies last, so a process that is still visible is dying.
             return []
         alive = process_tree.members(self._contained)
         self._seen.update(alive)
@@ -284,7 +292,7 @@ class Grip:
 
 
 def _kill_each(members: Sequence[ProcessIdentity], timeout_s: float) -> None:
-    """SIGKILLs each of *members* and waits until they are dead, or for *timeout_s* seconds."""
+    """Send SIGKILL to each of *members*; wait until they are dead, or for *timeout_s* seconds."""
     pidfds = [fd for who in members if (fd := process_tree.open_pidfd(who)) is not None]
     try:
         for pidfd in pidfds:
@@ -300,7 +308,8 @@ def _kill_cgroup(path: str) -> None:
         with open(os.path.join(path, "cgroup.kill"), "w") as file:
             file.write("1")
     except OSError:
-        # Gone with its last member, or a kernel before 5.14: the keepers have their signals.
+        # The cgroup went with its last member, or the kernel is older than 5.14.  The keepers
+        # have got their signals in any case.
         pass
 
 
@@ -323,7 +332,7 @@ def _end_supervisor(directory: RunDirectory) -> str:
 
 
 def _who() -> str:
-    """``0 (root)``: who runs this program, for the record."""
+    """Return the user that runs this program, for the record, as in ``0 (root)``."""
     uid = os.getuid()
     import pwd
 
