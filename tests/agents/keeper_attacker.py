@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from membership import Tree, arguments, ignore_all, report, stay
+from membership import Tree, arguments, ignore_all, report, seconds_left, stay
 
 PTRACE_ATTACH, PTRACE_SEIZE, PTRACE_DETACH = 16, 0x4206, 17
 SYS_PIDFD_GETFD = 438
@@ -205,9 +205,20 @@ ON_CGROUPS: dict[str, Callable[[], object]] = {
 }
 
 
+def fork_when_possible() -> int:
+    """Fork; in the fallback all processes of the user count, and others may have used them up."""
+    while True:
+        try:
+            return os.fork()
+        except BlockingIOError:
+            if seconds_left() < 1:
+                raise
+            time.sleep(0.05)
+
+
 def try_in_a_child(name: str, target: str, attack: Callable[[], object]) -> None:
     """Attempt it where its success can harm nobody but a child, and say how it went."""
-    child = os.fork()
+    child = fork_when_possible()
     if child == 0:
         outcome = "done"
         try:

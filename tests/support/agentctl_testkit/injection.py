@@ -30,11 +30,12 @@ from agentctl_testkit import (
     wait_until_gone,
 )
 from agentctl_testkit.attacks import Caller, Server
-from agentctl_testkit.clock import TimeLimit
+from agentctl_testkit.clock import Stopwatch, TimeLimit
 from agentctl_testkit.faults import children
 
 ERRORS: Final = ("EPERM", "ENOSYS", "ENOSPC", "EINTR")
 PATIENCE_S: Final = 10.0
+_QUIET_S: Final = 0.3
 STEP_DELAY_S: Final = 0.03
 """How long a set-up waits at each step at which it can be struck."""
 
@@ -103,6 +104,12 @@ class Struck:
         self._usual = self._start()
         self._start()  # what is opened once is open now
         self._still = self._look()
+        unchanged = Stopwatch()
+        # The last run's pipes are closed by a thread of its own, in its own time.
+        while unchanged.elapsed_s < _QUIET_S:
+            if (now := self._look()) != self._still:
+                self._still, unchanged = now, Stopwatch()
+            time.sleep(0.005)
 
     @classmethod
     @contextlib.contextmanager
