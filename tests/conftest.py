@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from agentctl_testkit import AgentctlHome, RollCall, alive, kill_all, new_marker
+from agentctl_testkit import AgentctlHome, RollCall, kill_all, new_marker, wait_until_gone
 from agentctl_testkit.capabilities import Capability
 from agentctl_testkit.log_check import faults, logs_below
 from agentctl_testkit.turns import turn
@@ -129,10 +129,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def marker() -> Iterator[str]:
-    """A string for the environment of what is started.  Nothing that carries it may be left."""
+    """A string for the environment of what is started.  Nothing that carries it may be left.
+
+    A supervisor of its own that has ended its run, and is about to end itself, is waited for.
+    """
     text = new_marker()
     yield text
-    if left := alive(text):
+    if left := wait_until_gone(text, within_s=2.0):
         kill_all(text)
         pytest.fail(f"left alive by this test: {[str(process) for process in left]}")
 

@@ -58,7 +58,7 @@ from agentctl_testkit import (
     situation,
     wait_until_gone,
 )
-from agentctl_testkit.clock import Stopwatch
+from agentctl_testkit.clock import Stopwatch, TimeLimit
 from agentctl_testkit.embedding import PROGRAM, Order
 
 GONE_WITHIN_S: Final = 1.0
@@ -474,6 +474,19 @@ def _strike(victim: Victim, supervisor: int) -> bool:
     return False
 
 
+def _strike_at_step(played: Round, supervisor: int) -> bool:
+    """Kill the victim of *played*; False if there is none.  At a step it is there, and looked for.
+
+    One look may miss it: a list of children is not read in one instant.
+    """
+    limit = TimeLimit(1.0)
+    while not _strike(played.victim, supervisor):
+        if not played.step or limit.left_s <= 0:
+            return False
+        os.sched_yield()
+    return True
+
+
 def play(played: Round, tally: Tally) -> None:
     """Play one round and count it.
 
@@ -502,7 +515,9 @@ def play(played: Round, tally: Tally) -> None:
             time.sleep(played.instant_s)  # the instant is the experiment; nothing waits for it
         tally.alive_at_strike += bool(_of_the_run(stage))
         launched = _is_launched(stage, played)
-        struck = (launched or played.victim not in _LAUNCHED) and _strike(played.victim, supervisor)
+        struck = (launched or played.victim not in _LAUNCHED) and _strike_at_step(
+            played, supervisor
+        )
         since = Stopwatch()
         # A brief run may be over by the time that a busy machine lets us strike.
         assert struck or not played.step or played.work is Work.BRIEF, f"no {played.victim}"
