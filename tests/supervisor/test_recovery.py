@@ -36,6 +36,7 @@ from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store.event_log import LogWriter
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
+from agentctl_testkit import alive
 from agentctl_testkit.capabilities import Capability, cgroup2_mount, needs
 from agentctl_testkit.log_check import BROKEN
 
@@ -473,8 +474,14 @@ def test_a_run_cut_off_before_it_was_contained_is_found_by_its_id(
     """The supervisor may die between starting a run and writing down what it started."""
     run = runs.create_run(PROGRAM)
     with subprocess.Popen(["sleep", "1000"], env={RUN_ID_VARIABLE: run.id}) as process:
+        # execve(2) closes descriptors, by which Popen knows of it, before it sets the environment.
+        while not alive(run.id):
+            os.sched_yield()
         left = end_leftovers(created, None, run.id)
-        assert process.wait() == -9
+        try:
+            assert process.wait(10) == -9
+        finally:
+            process.kill()
     assert (left.seen, left.killed, left.survivors) == (1, 1, ())
     runs.discard(run)
 
