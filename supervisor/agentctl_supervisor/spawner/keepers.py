@@ -98,6 +98,9 @@ class Keepers:
         """
         with contextlib.suppress(OSError):  # the reader of the pipe is gone: the run is over
             os.write(self._begin_fd, b"\0")
+        # The byte stays in the pipe.  Each live run would keep the descriptor otherwise.
+        os.close(self._begin_fd)
+        self._begin_fd = -1
 
     def terminate(self) -> None:
         """Send SIGTERM, then SIGCONT, to every process of the run."""
