@@ -45,6 +45,7 @@ from agentctl_supervisor.errors import (
     SupervisorStuckError,
 )
 from agentctl_supervisor.observe.list_runs import created_record, current_report, listed
+from agentctl_supervisor.processes import process_tree
 from agentctl_supervisor.store.finished_index import Summary
 from agentctl_supervisor.store.run_directory import Home, RunDirectory
 
@@ -351,14 +352,12 @@ def answers(created: Created) -> bool:
     A supervisor that is stopped, or sleeps although a ping waits, has `PING_TIMEOUT_S` to answer.
     One that runs, or waits for a CPU, is slow but not stuck: it has `_STARVED_S`.
     """
-    from agentctl_supervisor.processes.process_tree import is_runnable
-
     began = time.monotonic()
     asleep = 0
     for reply in converse(created.socket, Ping(), silence_s=PING_TIMEOUT_S / _LOOKS):
         if reply is not None:
             return isinstance(reply, Pong)
-        asleep = 0 if is_runnable(created.supervisor) else asleep + 1
+        asleep = 0 if process_tree.is_runnable(created.supervisor) else asleep + 1
         if asleep == _LOOKS or time.monotonic() - began >= _STARVED_S:
             return False
     return False
@@ -402,9 +401,6 @@ def converse(
 
 def _dies(created: Created, within_s: float) -> bool:
     """Return True if the supervisor of *created* is dead, or dies within *within_s* seconds."""
-    from agentctl_supervisor.processes import process_tree
-    from agentctl_supervisor.processes.process_tree import wait_dead
-
     if process_tree.is_out_of_sight(created):
         return False  # its lock is held, and its pid belongs to another process here
     if created.boot_id != process_tree.boot_id():
@@ -413,6 +409,6 @@ def _dies(created: Created, within_s: float) -> bool:
     if pidfd is None:
         return True
     try:
-        return wait_dead([pidfd], max(within_s, 0.0))
+        return process_tree.wait_dead([pidfd], max(within_s, 0.0))
     finally:
         os.close(pidfd)

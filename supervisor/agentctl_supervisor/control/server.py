@@ -13,7 +13,6 @@ An error with one client is reported to that client only.
 import contextlib
 import errno
 import os
-import pwd
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -59,6 +58,7 @@ from agentctl_supervisor.errors import StateDirectoryError, described
 from agentctl_supervisor.event_loop.byte_streams import ControlStream
 from agentctl_supervisor.processes.process_tree import ancestors
 from agentctl_supervisor.run.run import Run
+from agentctl_supervisor.text.users import uid_and_name
 
 _REQUEST_WITHIN_S: Final = 10.0
 _MAX_REQUEST: Final = 1 << 16
@@ -211,7 +211,7 @@ class ControlServer:
         run = self._find(request.run)
         if run is None:
             return _NO_SUCH_RUN
-        actor = Actor(kind="uid", id=_user(uid))
+        actor = Actor(kind="uid", id=uid_and_name(uid))
         why = None if request.granted else request.why or "refused by a person"
         given = run.decide_calls(partial(_is_meant, request), actor, why=why)
         if not given:
@@ -236,7 +236,7 @@ class ControlServer:
         if run.finished:
             await _send(stream, Done(run.report, already=True))
             return
-        actor = Actor(kind="uid", id=_user(uid))
+        actor = Actor(kind="uid", id=uid_and_name(uid))
         async with trio.open_nursery() as nursery:
             # Listen before the request, because the first steps are taken at once.
             await nursery.start(_tell_steps, run, stream)
@@ -303,13 +303,6 @@ def _has_gone(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(_has_gone(one) for one in error.exceptions)
     return isinstance(error, trio.BrokenResourceError)
-
-
-def _user(uid: int) -> str:
-    try:
-        return f"{uid} ({pwd.getpwuid(uid).pw_name})"
-    except KeyError:
-        return str(uid)
 
 
 _NOT_FOR_RUNS: Final = Failed("a run cannot decide on calls: that is for people")

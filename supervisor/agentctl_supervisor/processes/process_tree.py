@@ -24,6 +24,7 @@ from agentctl_protocol.spawning import RUN_ID_VARIABLE, ProcessIdentity
 from agentctl_protocol.vocabulary import Containment
 
 _DEAD: Final = frozenset("ZXx")
+_GONE: Final = _DEAD | {""}
 _MAX_COMMAND: Final = 4096
 _SHOWN_COMMAND: Final = 200
 _MAX_READ: Final = 1 << 18
@@ -83,14 +84,12 @@ def identity_of(pid: int) -> ProcessIdentity | None:
 
 def is_alive(identity: ProcessIdentity) -> bool:
     """Return True if exactly this process exists and is not a zombie."""
-    stat = _stat(identity.pid)
-    return stat is not None and stat.start_time == identity.start_time and stat.state not in _DEAD
+    return _state_of(identity) not in _GONE
 
 
 def is_runnable(identity: ProcessIdentity) -> bool:
     """Return True if the main thread of exactly this process runs or waits only for a CPU."""
-    stat = _stat(identity.pid)
-    return stat is not None and stat.start_time == identity.start_time and stat.state == "R"
+    return _state_of(identity) == "R"
 
 
 def open_pidfd(identity: ProcessIdentity) -> int | None:
@@ -146,6 +145,15 @@ def members(contained: ContainedRecord, *, with_init: bool = False) -> list[Proc
     if contained.containment is Containment.PID_NAMESPACE and not with_init:
         found.discard(contained.root.pid)
     return _alive(found)
+
+
+def last_keeper(contained: ContainedRecord) -> ProcessIdentity:
+    """Return the keeper above all of the run, whose end proves the end of the tree.
+
+    That is init or, without a pid namespace, the warden, which sweeps before it ends.
+    """
+    in_namespace = contained.containment is Containment.PID_NAMESPACE
+    return contained.root if in_namespace else contained.warden
 
 
 class Census(NamedTuple):
@@ -261,10 +269,9 @@ def _candidates(contained: ContainedRecord) -> Iterator[int]:
     """
     if contained.cgroup:
         yield from _in_cgroup(to_native(contained.cgroup))
-    in_namespace = contained.containment is Containment.PID_NAMESPACE
-    root = contained.root if in_namespace else contained.warden
-    if is_alive(root):
-        yield from _descent({root.pid})
+    top = last_keeper(contained)
+    if is_alive(top):
+        yield from _descent({top.pid})
 
 
 def _in_cgroup(path: str) -> Iterable[int]:
@@ -306,7 +313,8 @@ def _by_namespace() -> Mapping[int, Collection[int]]:
     """Return the pids of all processes, grouped by pid namespace.
 
     The result of a scan is reused for as long as the scan took; it does not show a single instant
-    anyway.  So a supervisor that stops 1,000 runs at once scans /proc a few times, not 1,000 times.
+    anyway.  So a program that ends 1,000 runs of dead supervisors scans /proc a few times, not
+    1,000 times.  A supervisor's own stop uses `census`, which does not scan.
     """
     global _last_scan
     began = time.monotonic()
@@ -402,6 +410,12 @@ def _all_pids() -> list[int]:
         return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     except OSError:
         return []
+
+
+def _state_of(identity: ProcessIdentity) -> str:
+    """Return the state letter of exactly this process; empty if it does not exist."""
+    stat = _stat(identity.pid)
+    return stat.state if stat is not None and stat.start_time == identity.start_time else ""
 
 
 def _stat(pid: int) -> _Stat | None:

@@ -12,7 +12,6 @@ import msgspec
 
 from agentctl_protocol.records import (
     Answered,
-    ContainedRecord,
     End,
     Observed,
     Record,
@@ -94,8 +93,7 @@ def is_seen_to_be_gone(fold: Fold) -> bool:
 
 def _is_held_by_keepers(fold: Fold) -> bool:
     """Return True if the init (or else the warden) is alive, whose end proves that of the tree."""
-    contained: ContainedRecord | None = fold.contained
+    contained = fold.contained
     if contained is None or fold.created is None or process_tree.is_out_of_sight(fold.created):
         return False
-    in_namespace = contained.containment is Containment.PID_NAMESPACE
-    return process_tree.is_alive(contained.root if in_namespace else contained.warden)
+    return process_tree.is_alive(process_tree.last_keeper(contained))

@@ -42,6 +42,7 @@ from agentctl_supervisor.report.reconcile import Fold
 from agentctl_supervisor.store import log_watch
 from agentctl_supervisor.store.log_reader import LogReader
 from agentctl_supervisor.store.run_directory import RunDirectory
+from agentctl_supervisor.text.users import uid_and_name
 
 TERMINATE_SIGNAL: Final = signal.SIGUSR1
 """The signal that gives a warden the same order as `spawning.Terminate`."""
@@ -118,7 +119,7 @@ def stop_from_outside(
         result=Result.STOPPED,
         reason=Reason.USER,
         detail=reason,
-        actor=Actor("uid", _who()),
+        actor=Actor("uid", uid_and_name(os.getuid())),
         grace_s=0.0,
         term_grace_s=spec.term_grace_s if term_grace_s is None else term_grace_s,
         kill=kill,
@@ -276,7 +277,7 @@ class Grip:
         contained = self._contained
         left = self._look()
         if not left and not self._is_proven():
-            return [contained.root if self._in_namespace else contained.warden]
+            return [process_tree.last_keeper(contained)]
         if not left and not self._in_namespace:
             # If the warden was killed, it has swept nothing.
             left = process_tree.marked(self._run_id, contained.warden.start_time)
@@ -329,14 +330,3 @@ def _end_supervisor(directory: RunDirectory) -> str:
                 f" kill -KILL {pid} ends all its runs"
             )
     return "the stop is recorded and holds as soon as its supervisor goes on"
-
-
-def _who() -> str:
-    """Return the user that runs this program, for the record, as in ``0 (root)``."""
-    uid = os.getuid()
-    import pwd
-
-    try:
-        return f"{uid} ({pwd.getpwuid(uid).pw_name})"
-    except KeyError:
-        return str(uid)
