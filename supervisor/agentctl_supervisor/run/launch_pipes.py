@@ -171,26 +171,35 @@ def lay(stdin: bool, pipes: OutputPipes = TWO_PIPES) -> tuple[Plumbing, TheirEnd
         close_on_failure(their_begin, begin)
         relay = PipeRelay()
         undo.callback(relay.close)
-        agent_reads, writes = os.pipe()
-        close_on_failure(agent_reads, to_agent := relay.write_to(writes))
-        reads, agent_writes = os.pipe()
-        close_on_failure(agent_writes, from_agent := relay.read_from(reads))
+
+        def from_run(settings: OutputPipes = TWO_PIPES) -> tuple[int, int]:
+            reads, theirs = os.pipe()
+            close_on_failure(theirs)
+            settings.enlarge(reads)
+            close_on_failure(ours := relay.read_from(reads))
+            return ours, theirs
+
+        def to_run() -> tuple[int, int]:
+            theirs, writes = os.pipe()
+            close_on_failure(theirs)
+            close_on_failure(ours := relay.write_to(writes))
+            return ours, theirs
+
+        to_agent, agent_reads = to_run()
+        from_agent, agent_writes = from_run()
+        to_stdin: int | None = None
         if stdin:
-            their_stdin, our_stdin = os.pipe()
-            close_on_failure(their_stdin, to_stdin := relay.write_to(our_stdin))
+            to_stdin, their_stdin = to_run()
         else:
-            their_stdin, to_stdin = os.open(os.devnull, os.O_RDONLY), None
+            their_stdin = os.open(os.devnull, os.O_RDONLY)
             close_on_failure(their_stdin)
-        stdout, their_stdout = os.pipe()
-        pipes.enlarge(stdout)
-        close_on_failure(their_stdout, from_stdout := relay.read_from(stdout))
+        from_stdout, their_stdout = from_run(pipes)
+        from_stderr: int | None = None
         if pipes.one:
-            from_stderr, their_stderr = None, os.dup(their_stdout)
+            their_stderr = os.dup(their_stdout)
             close_on_failure(their_stderr)
         else:
-            stderr, their_stderr = os.pipe()
-            pipes.enlarge(stderr)
-            close_on_failure(their_stderr, from_stderr := relay.read_from(stderr))
+            from_stderr, their_stderr = from_run(pipes)
         try:
             relay.start()
         except RuntimeError as error:
